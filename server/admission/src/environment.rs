@@ -106,7 +106,7 @@ mod tests {
     use crowsnest_apimachinery::user::UserInfo;
     use crowsnest_registry::admission::Operation;
     use crowsnest_registry::resource::{ResourceInfo, ResourceRef, StorageVersion};
-    use crowsnest_registry::strategy::{RequestContext, Strategy};
+    use crowsnest_registry::strategy::{RequestContext, Strategy, UpdateErrors};
     use crowsnest_schema::apply::VersionSchemas;
     use crowsnest_schema::table::Printer;
     use futures::future::BoxFuture;
@@ -173,8 +173,8 @@ mod tests {
             Vec::new()
         }
 
-        fn validate_update(&self, _ctx: &RequestContext, _old: &Value, _new: &Value) -> Vec<FieldError> {
-            Vec::new()
+        fn validate_update(&self, _ctx: &RequestContext, _old: &Value, _new: &Value) -> UpdateErrors {
+            UpdateErrors::default()
         }
 
         fn validate_name(&self, _name: &str, _prefix: bool) -> Vec<String> {

@@ -2,16 +2,19 @@
 
 use axum::extract::Request;
 use crowsnest_apimachinery::content_negotiation::{Encoding, body_encoding, unsupported_media_type};
-use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, aggregate};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::yaml;
 use crowsnest_process::reply::collect;
 use http::header;
 use serde::de::{DeserializeOwned, Error};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
 
 use super::{API_VERSION, NAME};
+
+/// Maximum number of invalid fields that an error names: a small body can have many.
+const MAX_NAMED_FIELDS: usize = 20;
 
 /// Fields of the spec that both kinds have.
 #[derive(Debug, Default, Clone, Deserialize)]
@@ -63,6 +66,35 @@ pub(super) struct ResourceAttributes {
     pub subresource: String,
     pub namespace: String,
     pub name: String,
+    /// Accepted for compatibility; RBAC does not evaluate selectors.
+    #[serde(deserialize_with = "optional_object")]
+    pub field_selector: Option<SelectorAttributes>,
+    #[serde(deserialize_with = "optional_object")]
+    pub label_selector: Option<SelectorAttributes>,
+}
+
+/// A field or label selector, as text or as requirements.
+#[derive(Debug, Default, Clone, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct SelectorAttributes {
+    raw_selector: String,
+    #[serde(deserialize_with = "objects")]
+    requirements: Vec<SelectorRequirement>,
+}
+
+#[derive(Debug, Default, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+struct SelectorRequirement {
+    key: String,
+    operator: String,
+    values: Vec<String>,
+}
+
+impl ResourceAttributes {
+    /// The selectors as in the attributes of a SubjectAccessReview.
+    pub fn selectors(&self) -> Value {
+        json!({"fieldSelector": self.field_selector, "labelSelector": self.label_selector})
+    }
 }
 
 #[derive(Debug, Default, Clone, Deserialize)]
@@ -155,9 +187,25 @@ fn parse_review<S: DeserializeOwned>(
     }
     let (shared_fields, kind_fields): (Map<_, _>, Map<_, _>) =
         review.spec.clone().into_iter().partition(|(field, _)| SHARED_FIELDS.contains(&field.as_str()));
-    let kind_fields = serde_json::from_value(kind_fields.into()).map_err(json_error)?;
-    let coverage = serde_json::from_value(shared_fields.into()).map_err(json_error)?;
-    Ok((review.spec.into(), kind_fields, coverage))
+    match (decode_fields::<S>(kind_fields), decode_fields::<Coverage>(shared_fields)) {
+        (Ok(kind_fields), Ok(coverage)) => Ok((review.spec.into(), kind_fields, coverage)),
+        (kind_fields, coverage) => {
+            let errors: Vec<FieldError> = kind_fields.err().into_iter().chain(coverage.err()).flatten().collect();
+            Err(decode_error(&aggregate(&errors)).with_causes(&errors))
+        }
+    }
+}
+
+/// Decodes fields of a spec. The errors name the first fields that are unknown or have another type.
+fn decode_fields<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, Vec<FieldError>> {
+    serde_json::from_value(fields.clone().into()).map_err(|_| {
+        // All fields are optional, so each can be decoded alone.
+        let errors = fields.into_iter().filter_map(|(name, value)| {
+            let error = serde_json::from_value::<T>(Map::from_iter([(name.clone(), value)]).into()).err()?;
+            Some(FieldError::new(FieldErrorKind::Invalid, format!("spec.{name}"), None, error.to_string()))
+        });
+        errors.take(MAX_NAMED_FIELDS).collect()
+    })
 }
 
 /// The error of a review with invalid fields.
@@ -168,7 +216,6 @@ pub(super) fn invalid(kind: &str, errors: Vec<FieldError>) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn fields_are_read() {
@@ -206,6 +253,29 @@ mod tests {
         let body = body.to_string();
         let error = parse_review::<ActionSpec>("ResourceAccessReview", Encoding::Json, body.as_bytes()).unwrap_err();
         assert!(error.code == 400 && error.message.contains("expected a map"), "{}", error.message);
+    }
+
+    #[rstest::rstest]
+    #[case::an_unknown_field(json!({"usr": "ann"}), &["spec.usr"])]
+    #[case::other_types(json!({"groups": "sre", "user": "ann", "indirect": "yes"}), &["spec.groups", "spec.indirect"])]
+    #[case::an_unknown_field_of_an_object(json!({"user": "ann", "without": [{"kind": "Role", "uid": "1"}]}), &["spec.without"])]
+    fn wrong_fields_are_causes(#[case] spec: Value, #[case] expected: &[&str]) {
+        let body = json!({"spec": spec}).to_string();
+        let error = parse_review::<SubjectSpec>("SubjectRulesReview", Encoding::Json, body.as_bytes()).unwrap_err();
+        assert_eq!((error.code, error.reason.as_str()), (400, "BadRequest"));
+        let causes = &error.details.as_ref().unwrap().causes;
+        assert_eq!(causes.iter().map(|cause| cause.field.as_str()).collect::<Vec<_>>(), expected);
+        for cause in causes {
+            assert!(cause.reason == "FieldValueInvalid" && error.message.contains(&cause.message), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_fields_are_limited() {
+        let spec: Map<String, Value> = (0..1000).map(|nth| (format!("f{nth}"), json!(1))).collect();
+        let body = json!({"spec": spec}).to_string();
+        let error = parse_review::<SubjectSpec>("SubjectRulesReview", Encoding::Json, body.as_bytes()).unwrap_err();
+        assert_eq!(error.details.as_ref().unwrap().causes.len(), MAX_NAMED_FIELDS);
     }
 
     #[rstest::rstest]

@@ -8,6 +8,7 @@ use crowsnest_apimachinery::rbac::{ObjectKind, ObjectName, Rbac};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_search::authorization::{ClusterRules, RulesState};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::body::{Coverage, invalid};
 use super::indirect::IndirectPaths;
@@ -89,6 +90,17 @@ impl ValidatedCoverage {
         let missing = self.without.iter().zip(found).filter(|(_, found)| !found);
         let warning = |(removal, _): (&Removal, bool)| format!("no reviewed cluster has {removal} that you may list");
         (reviewed, missing.map(warning).collect())
+    }
+
+    /// The clusters to be reviewed, evaluated one after the other. Ends early if the request is cancelled: the status is
+    /// incomplete then, and not sent.
+    pub fn evaluate_clusters<'c>(
+        &self,
+        clusters: &[CoveredCluster<'c>],
+        cancellation: &CancellationToken,
+    ) -> impl Iterator<Item = ReviewedCluster<'c>> {
+        let reviewed = clusters.iter().filter(move |cluster| self.includes(cluster.rules));
+        reviewed.take_while(move |_| !cancellation.is_cancelled()).map(CoveredCluster::evaluate)
     }
 
     /// True if indirect paths are searched. They are in the first page only.

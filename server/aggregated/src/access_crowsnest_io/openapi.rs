@@ -72,6 +72,12 @@ fn parts() -> Vec<(&'static str, Value)> {
         fields[more.0] = more.1;
         object(fields, &["namespace", "binding", "role", "aggregatedFrom", "implicit"])
     };
+    let requirement = object(json!({"key": string(), "operator": string(), "values": texts()}), &["values"]);
+    let selector = json!({
+        "rawSelector": with_description(string(), "The selector as in a query parameter."),
+        "requirements": list(requirement),
+    });
+    let selector = object(selector, &["rawSelector", "requirements"]);
     let permission = json!({"verb": string(), "group": string(), "resource": string(), "subresource": string(), "namespace": string(),
         "name": string(), "path": string(), "grant": ref_to("Grant")});
     let step = json!({"type": string(), "reaches": ref_to("Reference"), "rights": list(ref_to("Right"))});
@@ -83,6 +89,7 @@ fn parts() -> Vec<(&'static str, Value)> {
         ("Rule", object(rule, &["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"])),
         ("Reference", object(reference, &["namespace"])),
         ("Removal", object(removal, &["cluster", "namespace"])),
+        ("Selector", with_description(selector, "Selector of a request. It is validated; RBAC does not evaluate it.")),
         ("Grant", grant(("rule", ref_to("Rule")))),
         ("HeldRole", grant(("rules", list(ref_to("Rule"))))),
         ("Right", object(permission, &["verb", "group", "resource", "subresource", "namespace", "name", "path"])),
@@ -130,8 +137,9 @@ fn extend(fields: &mut Value, extra: Value) {
 
 fn resource_access() -> (&'static str, Value) {
     let resource = json!({"verb": string(), "group": string(), "version": string(), "resource": string(), "subresource": string(),
-        "namespace": string(), "name": string()});
-    let resource = object(resource, &["group", "version", "subresource", "namespace", "name"]);
+        "namespace": string(), "name": string(), "fieldSelector": ref_to("Selector"), "labelSelector": ref_to("Selector")});
+    let optional = ["group", "version", "subresource", "namespace", "name", "fieldSelector", "labelSelector"];
+    let resource = object(resource, &optional);
     let path = object(json!({"verb": string(), "path": string()}), &[]);
     let spec = json!({"resourceAttributes": resource, "nonResourceAttributes": path});
     ("ResourceAccessReview", review("ResourceAccessReview", spec, "grants", "Grant", json!({})))

@@ -7,13 +7,14 @@ use axum::response::Response;
 use crowsnest_api::names::execution_namespace;
 use crowsnest_apimachinery::rbac::access::{Proof, Scope};
 use crowsnest_apimachinery::rbac::indirect::{ControlPlane, SearchedRules};
-use crowsnest_apimachinery::rbac::{Action, Subject, VIRTUAL_RESOURCES};
+use crowsnest_apimachinery::rbac::{Action, Subject, VIRTUAL_RESOURCES, selectors};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_proxy::ClusterObserver;
 use crowsnest_runtime::roles::RunningRoles;
 use crowsnest_search::authorization::ClusterRules;
 use http::StatusCode;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::body::{self, ActionSpec};
 use super::evaluation::{CoveredCluster, Outcome, ReviewedCluster, StatusBuilder, validate, view};
@@ -52,9 +53,12 @@ async fn review(Call { server, context, request }: Call<'_>) -> Result<Response,
     let requested = validation::validate_action(&spec, &coverage);
     let (coverage, (action, scope)) = validate(KIND, &coverage, &clusters, requested)?;
     record_reviewed_clusters(context, &coverage, &clusters);
-    let warnings = unserved_warning(running, &coverage, &clusters, &action).into_iter().collect();
+    let ignored_selectors = selectors::evaluation_error(&spec_body["resourceAttributes"]);
+    let ignored_selectors = Some(ignored_selectors).filter(|message| !message.is_empty());
+    let unserved = unserved_warning(running, &coverage, &clusters, &action);
+    let warnings = unserved.into_iter().chain(ignored_selectors).collect();
     let review = ValidatedReview { action, scope, coverage, credentials: credential_secrets(running), warnings };
-    let status = evaluate(review.coverage.indirect, move || review.status(&clusters)).await?;
+    let status = evaluate(review.coverage.indirect, move |cancellation| review.status(&clusters, cancellation)).await?;
     Ok(review_response(KIND, spec_body, status))
 }
 
@@ -116,15 +120,14 @@ fn unserved_warning(
 }
 
 impl ValidatedReview {
-    fn status(self, clusters: &[ClusterRules]) -> Value {
+    fn status(self, clusters: &[ClusterRules], cancellation: &CancellationToken) -> Value {
         let (all, unmatched) = self.coverage.apply(clusters);
         let warnings = self.warnings.iter().cloned().chain(unmatched).collect();
         let mut builder = StatusBuilder::new(&self.coverage, warnings);
         let control_plane =
             all.iter().find(|cluster| builder.paths.is_some() && cluster.rules.cluster.is_control_plane());
         let control_plane = control_plane.map(CoveredCluster::evaluate).filter(ReviewedCluster::is_known);
-        for cluster in all.iter().filter(|cluster| self.coverage.includes(cluster.rules)) {
-            let cluster = cluster.evaluate();
+        for cluster in self.coverage.evaluate_clusters(&all, cancellation) {
             builder.states.push(self.add_direct_grants(&cluster, &mut builder.page));
             if let Some(paths) = builder.paths_of(&cluster) {
                 self.add_indirect_paths(&cluster, control_plane.as_ref(), paths);

@@ -9,6 +9,7 @@ use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::{UNAUTHENTICATED, UserInfo, parse_service_account_user, service_account_groups};
 use crowsnest_search::authorization::ClusterRules;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::body::{self, SubjectSpec};
 use super::evaluation::{Outcome, ReviewedCluster, StatusBuilder, validate, view};
@@ -40,7 +41,7 @@ async fn review(Call { server, context, request }: Call<'_>) -> Result<Response,
     let (coverage, scope) = validate(KIND, &coverage, &clusters, validation::validate_subject(&spec, &coverage))?;
     record_reviewed_clusters(context, &coverage, &clusters);
     let review = ValidatedReview { user: subject_user(spec), scope, coverage };
-    let status = evaluate(review.coverage.indirect, move || review.status(&clusters)).await?;
+    let status = evaluate(review.coverage.indirect, move |cancellation| review.status(&clusters, cancellation)).await?;
     Ok(review_response(KIND, spec_body, status))
 }
 
@@ -61,11 +62,10 @@ fn subject_user(spec: SubjectSpec) -> UserInfo {
 }
 
 impl ValidatedReview {
-    fn status(self, clusters: &[ClusterRules]) -> Value {
+    fn status(self, clusters: &[ClusterRules], cancellation: &CancellationToken) -> Value {
         let (all, warnings) = self.coverage.apply(clusters);
         let mut builder = StatusBuilder::new(&self.coverage, warnings);
-        for cluster in all.iter().filter(|cluster| self.coverage.includes(cluster.rules)) {
-            let cluster = cluster.evaluate();
+        for cluster in self.coverage.evaluate_clusters(&all, cancellation) {
             builder.states.push(self.add_roles(&cluster, &mut builder.page));
             if let Some(paths) = builder.paths_of(&cluster) {
                 self.add_indirect_paths(&cluster, paths);

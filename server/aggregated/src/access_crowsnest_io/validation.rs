@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::dns1123_label;
 use crowsnest_apimachinery::rbac::access::Scope;
-use crowsnest_apimachinery::rbac::{Action, ObjectKind, ObjectName};
+use crowsnest_apimachinery::rbac::{Action, ObjectKind, ObjectName, selectors};
 use crowsnest_apimachinery::request::is_path_segment;
 
 use super::body::{ActionSpec, Coverage, NonResourceAttributes, ObjectReference, ResourceAttributes, SubjectSpec};
@@ -163,6 +163,7 @@ fn resource_action(
     errors: &mut Vec<FieldError>,
 ) -> (Action, Scope) {
     let field = |name: &str| format!("spec.resourceAttributes.{name}");
+    errors.extend(selectors::validate(&attributes.selectors()));
     let ResourceAttributes { verb, group, resource, subresource, namespace, name, .. } = attributes.clone();
     for (name, value) in [("verb", &verb), ("resource", &resource)] {
         if value.is_empty() {
@@ -196,7 +197,8 @@ fn path_action(
     if !coverage.namespaces.is_empty() {
         errors.push(FieldError::forbidden("spec.namespaces", "paths have no namespace"));
     }
-    (Action::Path { verb: verb.to_lowercase(), path: path.clone() }, Scope::cluster())
+    // As in kube-apiserver, the verb is compared as it is.
+    (Action::Path { verb: verb.clone(), path: path.clone() }, Scope::cluster())
 }
 
 /// Validates the subject of a SubjectRulesReview and returns the scope: all namespaces unless some are named.
@@ -269,6 +271,16 @@ mod tests {
         json!({"nonResourceAttributes": {"verb": "get", "path": "metrics"}}), json!({}),
         "spec.nonResourceAttributes.path: Invalid value: \"metrics\": must begin with '/'"
     )]
+    #[case::two_forms_of_a_selector(
+        json!({"resourceAttributes": {"verb": "list", "resource": "pods", "fieldSelector": {"rawSelector": "spec.nodeName=n1",
+            "requirements": [{"key": "spec.nodeName", "operator": "In", "values": ["n1"]}]}}}),
+        json!({}),
+        "spec.resourceAttributes.fieldSelector.rawSelector: Invalid value: \"spec.nodeName=n1\": may not specified at the same time as requirements"
+    )]
+    #[case::an_empty_selector(
+        json!({"resourceAttributes": {"verb": "list", "resource": "pods", "labelSelector": {}}}), json!({}),
+        "spec.resourceAttributes.labelSelector.requirements: Required value: when spec.resourceAttributes.labelSelector is specified, requirements or rawSelector is required"
+    )]
     fn invalid_actions_are_refused(#[case] spec: Value, #[case] coverage: Value, #[case] expected: &str) {
         assert_eq!(text(&validate_action(&read(spec), &read(coverage)).unwrap_err()), expected);
     }
@@ -281,6 +293,30 @@ mod tests {
     #[case(json!({"nonResourceAttributes": {"verb": "GET", "path": "/metrics"}}), json!({}), Scope::cluster())]
     fn actions_have_scopes(#[case] spec: Value, #[case] coverage: Value, #[case] expected: Scope) {
         assert_eq!(validate_action(&read(spec), &read(coverage)).unwrap().1, expected);
+    }
+
+    #[rstest]
+    #[case::lower_case("get")]
+    #[case::upper_case("GET")]
+    fn verbs_of_paths_are_compared_as_they_are(#[case] verb: &str) {
+        let spec = json!({"nonResourceAttributes": {"verb": verb, "path": "/metrics"}});
+        let (action, _) = validate_action(&read(spec), &Coverage::default()).unwrap();
+        assert_eq!(action, Action::Path { verb: verb.to_owned(), path: "/metrics".to_owned() });
+    }
+
+    #[rstest]
+    #[case::requirements(json!({"requirements": [{"key": "app", "operator": "In", "values": ["web"]}]}))]
+    #[case::an_unknown_operator(json!({"requirements": [{"key": "app", "operator": "Like", "values": ["w"]}]}))]
+    #[case::text(json!({"rawSelector": "app=web"}))]
+    #[case::unreadable_text(json!({"rawSelector": "app in (web"}))]
+    fn selectors_do_not_change_the_action(#[case] selector: Value) {
+        let attributes = json!({"verb": "list", "resource": "pods"});
+        let mut selected = attributes.clone();
+        selected["labelSelector"] = selector;
+        let action = |attributes: Value| {
+            validate_action(&read(json!({"resourceAttributes": attributes})), &Coverage::default()).unwrap()
+        };
+        assert_eq!(action(selected), action(attributes));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::resource::{ResourceInfo, ResourceRef, StorageVersion, Subresource};
-use crowsnest_registry::strategy::{RequestContext, Strategy, convert_identity};
+use crowsnest_registry::strategy::{RequestContext, Strategy, UpdateErrors, convert_identity};
 use crowsnest_schema::apply::VersionSchemas;
 use crowsnest_schema::table::Printer;
 use crowsnest_schema::{Schema, SchemaRef};
@@ -70,8 +70,8 @@ impl Strategy for PublicKind {
         Vec::new()
     }
 
-    fn validate_update(&self, _ctx: &RequestContext, _old: &Value, _new: &Value) -> Vec<FieldError> {
-        Vec::new()
+    fn validate_update(&self, _ctx: &RequestContext, _old: &Value, _new: &Value) -> UpdateErrors {
+        UpdateErrors::default()
     }
 
     fn validate_name(&self, _name: &str, _prefix: bool) -> Vec<String> {

@@ -22,7 +22,7 @@ impl SearchOperation for BlastRadius {
     const DEFINITION: Definition = definition("blastradius", "BlastRadius");
     const SUMMARY: &str = "Objects that depend on an object, directly and transitively, by kind and cluster.";
     const PARAMETERS: &[Parameter] = &[
-        Parameter::integer("depth", "Maximum number of steps, at most 8 (the default)."),
+        Parameter::integer("depth", "Maximum number of steps, from 1 to 8 (the default)."),
         Parameter::boolean("dependencies", "Return the objects on which it depends instead."),
     ];
     const NAMES_OBJECT: bool = true;
@@ -40,8 +40,8 @@ impl SearchOperation for BlastRadius {
         let SearchCall { running, limits, user, parameters, .. } = call;
         let key = parameters.object()?;
         let steps = usize::from(CLOSURE_STEPS);
-        let depth = parameters.number("depth")?.unwrap_or(steps).clamp(1, steps) as u8;
-        let direction = if parameters.flag("dependencies") {
+        let depth = parameters.number_in("depth", 1..=steps)?.unwrap_or(steps) as u8;
+        let direction = if parameters.flag("dependencies")? {
             DependencyDirection::Dependencies
         } else {
             DependencyDirection::Dependents

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::hits::time;
+use super::parameters::invalid_parameter;
 
 /// Maximum number of columns in one response.
 const MAX_COLUMNS: usize = 32;
@@ -106,18 +107,18 @@ pub(super) struct Columns(Vec<Column>);
 impl Columns {
     /// Parses the parameter `columns`: names, separated by commas.
     pub(super) fn parse(names: Option<&str>) -> Result<Self, ApiError> {
-        let names = names.unwrap_or_default().split(',').filter(|name| !name.is_empty());
+        let selected = names.unwrap_or_default().split(',').filter(|name| !name.is_empty());
         let column = |name: &str| {
             let invalid = || {
                 let reason = "valid are changed, label:KEY, print:NAME and .PATH";
-                ApiError::bad_request(format!("columns={name:?}: {reason}"))
+                invalid_parameter("columns", name, reason)
             };
             Column::parse(name).ok_or_else(invalid)
         };
-        let columns = names.map(column).collect::<Result<Vec<_>, _>>()?;
+        let columns = selected.map(column).collect::<Result<Vec<_>, _>>()?;
         if columns.len() > MAX_COLUMNS {
-            let message = format!("{} columns are requested, and at most {MAX_COLUMNS} are allowed", columns.len());
-            return Err(ApiError::bad_request(message));
+            let reason = format!("{} columns are requested, and at most {MAX_COLUMNS} are allowed", columns.len());
+            return Err(invalid_parameter("columns", names.unwrap_or_default(), reason));
         }
         Ok(Self(columns))
     }
@@ -160,9 +161,9 @@ mod tests {
         Ok(vec![Column::Label("app.kubernetes.io/name".into()), Column::Printed("Up-to-date".into())])
     )]
     #[case::time_of_the_last_change(Some("changed,.spec.replicas"), Ok(vec![Column::Changed, path(".spec.replicas")]))]
-    #[case::a_field(Some("name"), Err("columns=\"name\": valid are changed, label:KEY, print:NAME and .PATH"))]
-    #[case::no_path(Some(".spec["), Err("columns=\".spec[\": valid are changed, label:KEY"))]
-    #[case::no_key(Some("label:"), Err("columns=\"label:\": valid are changed, label:KEY"))]
+    #[case::a_field(Some("name"), Err("invalid columns=\"name\": valid are changed, label:KEY, print:NAME and .PATH"))]
+    #[case::no_path(Some(".spec["), Err("invalid columns=\".spec[\": valid are changed, label:KEY"))]
+    #[case::no_key(Some("label:"), Err("invalid columns=\"label:\": valid are changed, label:KEY"))]
     fn names_of_columns_are_parsed(#[case] names: Option<&str>, #[case] expected: Result<Vec<Column>, &str>) {
         match (Columns::parse(names), expected) {
             (Ok(Columns(parsed)), Ok(expected)) => assert_eq!(parsed, expected),

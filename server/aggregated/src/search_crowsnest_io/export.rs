@@ -18,6 +18,7 @@ use super::definition;
 use super::hits::{hit, time};
 use super::openapi::{LIMIT, Parameter, Q, ResponseSchemas};
 use super::operation::SearchOperation;
+use super::parameters::invalid_parameter;
 use crate::resource::Definition;
 use crowsnest_process::reply::Body;
 
@@ -61,7 +62,7 @@ async fn export(SearchCall { running, user, parameters, .. }: SearchCall<'_>) ->
     let (format, content_type) = match parameters.get("format").unwrap_or("jsonl") {
         "jsonl" => (Format::JsonLines, "application/jsonl"),
         "csv" => (Format::Csv(columns()), "text/csv; charset=utf-8"),
-        other => return Err(ApiError::bad_request(format!("format={other:?} is neither jsonl nor csv"))),
+        other => return Err(invalid_parameter("format", other, "expected jsonl or csv")),
     };
     let mut request = parameters.search(user)?;
     // A file cannot contain notices; without them, an unanswerable query would look like a query without hits.

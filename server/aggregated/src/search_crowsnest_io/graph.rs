@@ -24,7 +24,8 @@ pub(super) struct Graph;
 impl SearchOperation for Graph {
     const DEFINITION: Definition = definition("graph", "ObjectGraph");
     const SUMMARY: &str = "Objects that an object is related to: owners, dependencies, events.";
-    const PARAMETERS: &[Parameter] = &[Parameter::integer("depth", "Maximum number of steps, at most 5.")];
+    const PARAMETERS: &[Parameter] =
+        &[Parameter::integer("depth", "Maximum number of steps, from 1 to 5 (default 2).")];
     const NAMES_OBJECT: bool = true;
 
     fn schemas(document: &mut Document) {
@@ -36,7 +37,7 @@ impl SearchOperation for Graph {
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, .. } = call;
         let key = parameters.object()?;
-        let depth = parameters.number("depth")?.unwrap_or(DEFAULT_DEPTH).clamp(1, MAX_DEPTH);
+        let depth = parameters.number_in("depth", 1..=MAX_DEPTH)?.unwrap_or(DEFAULT_DEPTH);
         let graph = running.cache.searcher().graph(user, &key, depth as u8).await.map_err(ApiError::internal)?;
         let crowsnest_search::Graph { nodes, edges, has_more } = graph.ok_or_else(|| not_found_error(&key))?;
         let nodes = nodes.iter().map(summary).collect::<Result<Vec<_>, _>>().map_err(ApiError::internal)?;

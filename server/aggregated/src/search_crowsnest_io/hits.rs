@@ -7,11 +7,16 @@ use serde_json::{Map, Value, json};
 
 use super::columns::Columns;
 
+/// Relation of counts to the exact ones: lower bounds if a limit was reached.
+pub(super) fn total_relation(is_incomplete: bool) -> &'static str {
+    if is_incomplete { "gte" } else { "eq" }
+}
+
 /// Fields of a result's summary.
 pub(super) fn summary_fields(summary: &Summary) -> Value {
     let mut value = json!({
         "total": summary.total,
-        "totalRelation": if summary.incomplete { "gte" } else { "eq" },
+        "totalRelation": total_relation(summary.incomplete),
         "tookMs": (summary.took_ms * 10.0).round() / 10.0,
         "seq": summary.seq,
         "behind": summary.behind,

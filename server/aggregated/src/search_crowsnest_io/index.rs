@@ -7,6 +7,7 @@ use crowsnest_index::{Error, GlobalCache};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use super::parameters::Parameters;
 use super::{API_VERSION, definition};
 use crate::resource::{Call, Definition, HandledResource};
 use crowsnest_process::reply::json as reply;
@@ -22,7 +23,7 @@ pub(super) static TEXT_INDEX: HandledResource =
 async fn show_or_rebuild(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
     let cache = &server.running()?.cache;
     if request.method() == Method::GET {
-        return show(cache, context.query().first("verify")).await;
+        return show(cache, Parameters::new(context.query()).number_in("verify", 0..=MAX_SAMPLES)?).await;
     }
     match cache.searcher().rebuild_text_index().await {
         Ok(()) => Ok(reply(StatusCode::ACCEPTED, &state(cache).await?)),
@@ -31,8 +32,7 @@ async fn show_or_rebuild(Call { server, context, request }: Call<'_>) -> Result<
     }
 }
 
-async fn show(cache: &GlobalCache, verify: Option<&str>) -> Result<Response, ApiError> {
-    let samples = verify.map(parse_samples).transpose()?;
+async fn show(cache: &GlobalCache, samples: Option<usize>) -> Result<Response, ApiError> {
     let mut body = state(cache).await?;
     if let Some(samples) = samples {
         let found =
@@ -40,13 +40,6 @@ async fn show(cache: &GlobalCache, verify: Option<&str>) -> Result<Response, Api
         body["verification"] = serde_json::to_value(&found).map_err(ApiError::internal)?;
     }
     Ok(reply(StatusCode::OK, &body))
-}
-
-fn parse_samples(text: &str) -> Result<usize, ApiError> {
-    let samples = text.parse().ok().filter(|samples| *samples <= MAX_SAMPLES);
-    samples.ok_or_else(|| {
-        ApiError::bad_request(format!("verify={text:?} is not a number of objects from 0 to {MAX_SAMPLES}"))
-    })
 }
 
 async fn state(cache: &GlobalCache) -> Result<Value, ApiError> {

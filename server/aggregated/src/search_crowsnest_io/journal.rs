@@ -21,7 +21,7 @@ use super::definition;
 use super::hits::skipped;
 use super::openapi::{Parameter, name_of, ref_to};
 use super::operation::SearchOperation;
-use super::parameters::Parameters;
+use super::parameters::{Parameters, invalid_parameter};
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
@@ -130,7 +130,7 @@ impl SearchOperation for Journal {
 async fn journal(call: &SearchCall<'_>) -> Result<Response, ApiError> {
     let cache = &call.running.cache;
     let about = call.parameters.required("about")?;
-    let limit = call.parameters.number("limit")?.unwrap_or(DEFAULT_ENTRIES).clamp(1, MAX_ENTRIES);
+    let limit = call.parameters.number_in("limit", 1..=MAX_ENTRIES)?.unwrap_or(DEFAULT_ENTRIES);
     let mut request = SearchRequest::new(build_query(about, &call.parameters, Timestamp::now())?, call.user.clone());
     (request.page.limit, request.include_manifests) = (Some(limit), true);
     request.counts.facets.clear();
@@ -158,14 +158,12 @@ async fn journal(call: &SearchCall<'_>) -> Result<Response, ApiError> {
 /// Builds the query that finds entries about an object.
 fn build_query(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Result<String, ApiError> {
     if about.contains(|c: char| c.is_control() || matches!(c, '"' | '\\')) || about.split('/').count() > 3 {
-        let forms = "KIND/NAMESPACE/NAME, KIND/NAME or NAME";
-        return Err(ApiError::bad_request(format!("invalid about={about:?}: expected {forms}")));
+        let forms = "expected KIND/NAMESPACE/NAME, KIND/NAME or NAME";
+        return Err(invalid_parameter("about", about, forms));
     }
     let time = |name: &str| -> Result<Option<f64>, ApiError> {
         let Some(text) = parameters.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
-        let moment = parse_time(text);
-        let moment = moment
-            .ok_or_else(|| ApiError::bad_request(format!("invalid {name}={text:?}: expected a time such as 10:05")))?;
+        let moment = parse_time(text).ok_or_else(|| invalid_parameter(name, text, "expected a time such as 10:05"))?;
         Ok(Some(moment.seconds(now)))
     };
     // A duration is parsed as the moment that long ago.

@@ -74,6 +74,7 @@ impl SearchOperation for Logs {
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, uri, accepts_events, .. } = call;
         let request = LogRequest::parse(uri.query(), jiff::Timestamp::now())?;
+        let format = TextFormat::parse(&parameters)?;
         let lines = running.proxy.logs(user, request, parameters.scopes.clone()).await?;
         if accepts_events {
             let events = lines.map(|next| {
@@ -82,15 +83,11 @@ impl SearchOperation for Logs {
             });
             return Ok(stream(events).into_response());
         }
-        Ok(text_response(lines, &parameters))
+        Ok(text_response(lines, format))
     }
 }
 
-fn text_response(lines: impl Stream<Item = LogEvent> + Send + 'static, parameters: &Parameters<'_>) -> Response {
-    let format = TextFormat {
-        prefix: parameters.get("prefix").is_none_or(|value| !matches!(value, "false" | "0")),
-        timestamps: parameters.flag("timestamps"),
-    };
+fn text_response(lines: impl Stream<Item = LogEvent> + Send + 'static, format: TextFormat) -> Response {
     let text = lines.ready_chunks(MAX_LINES_PER_CHUNK).map(move |events| {
         let mut text = String::new();
         events.iter().for_each(|event| format.write(&mut text, event));
@@ -144,6 +141,11 @@ fn to_event(event: LogEvent) -> (&'static str, Value) {
 }
 
 impl TextFormat {
+    fn parse(parameters: &Parameters<'_>) -> Result<Self, ApiError> {
+        let prefix = parameters.boolean("prefix", true)?;
+        Ok(Self { prefix, timestamps: parameters.flag("timestamps")? })
+    }
+
     /// Writes an event as text; all but lines of logs begin with `crowsnest: `.
     fn write(self, text: &mut String, event: &LogEvent) {
         let result = match event {

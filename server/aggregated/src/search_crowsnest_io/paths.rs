@@ -1,11 +1,11 @@
 //! `paths`: paths between objects that match a pattern.
 
 use axum::response::Response;
-use crowsnest_apimachinery::field::FieldErrorKind;
-use crowsnest_apimachinery::status::{ApiError, Cause, Details};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::status::ApiError;
 use crowsnest_query::path::{PathPattern, PatternError, Property};
 use crowsnest_query::{Limits, parse};
-use crowsnest_search::paths::ResponseGraph;
+use crowsnest_search::paths::{MAX_PATHS, ResponseGraph};
 use serde_json::{Value, json};
 
 use super::call::{SearchCall, typed_response};
@@ -52,11 +52,11 @@ impl SearchOperation for Paths {
         let SearchCall { running, limits, user, parameters, .. } = call;
         let searcher = running.cache.searcher();
         let pattern = pattern(parameters.required("p")?, parameters.get("q").unwrap_or_default())?;
-        if parameters.flag("explain") {
+        let limit = parameters.number_in("limit", 0..=MAX_PATHS)?.unwrap_or(DEFAULT_LIMIT);
+        let shortest = parameters.flag("shortest")?;
+        if parameters.flag("explain")? {
             return typed_response("ObjectPaths", &json!({"pattern": searcher.canonical_pattern(pattern).to_string()}));
         }
-        let limit = parameters.number("limit")?.unwrap_or(DEFAULT_LIMIT);
-        let shortest = parameters.flag("shortest");
         let _permit = limits.admit_path_search(user)?;
         let found = searcher.paths(user, pattern, shortest, limit).await.map_err(ApiError::internal)?;
         let mut body = graph_body(&found.graph)?;
@@ -70,28 +70,23 @@ impl SearchOperation for Paths {
 /// The pattern; its first object also matches the query.
 fn pattern(text: &str, query: &str) -> Result<PathPattern, ApiError> {
     let mut pattern: PathPattern =
-        text.parse().map_err(|error: PatternError| invalid_parameter("p", &error.to_string()))?;
+        text.parse().map_err(|error: PatternError| invalid_pattern("p", &error.to_string()))?;
     if !query.is_empty() && !pattern.first.set(Property::Q, query.to_owned()) {
-        return Err(invalid_parameter("q", "the first node of the pattern has a query; omit the parameter q"));
+        return Err(invalid_pattern("q", "the first node of the pattern has a query; omit the parameter q"));
     }
     for (nth, node) in pattern.nodes().enumerate() {
         let Some(text) = node.property(Property::Q) else { continue };
         let field = if nth == 0 && !query.is_empty() { "q" } else { "p" };
         parse(text, &Limits::default())
-            .map_err(|error| invalid_parameter(field, &format!("invalid q {text:?}: {error}")))?;
+            .map_err(|error| invalid_pattern(field, &format!("invalid q {text:?}: {error}")))?;
     }
     Ok(pattern)
 }
 
 /// 400 for an invalid pattern; the cause names the parameter.
-fn invalid_parameter(field: &str, reason: &str) -> ApiError {
-    let cause = Cause {
-        reason: FieldErrorKind::Invalid.cause().to_owned(),
-        message: reason.to_owned(),
-        field: field.to_owned(),
-    };
-    ApiError::bad_request(format!("invalid pattern: {reason}"))
-        .with_details(Details { causes: vec![cause], ..Details::default() })
+fn invalid_pattern(parameter: &str, reason: &str) -> ApiError {
+    let cause = FieldError::new(FieldErrorKind::Invalid, parameter, None, reason);
+    ApiError::bad_request(format!("invalid pattern: {reason}")).with_causes(&[cause])
 }
 
 /// The objects of an answer, with their identity and state, and its edges.

@@ -3,7 +3,7 @@
 use axum::response::{IntoResponse, Response};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_index::Error;
-use crowsnest_search::{LiveEvent, SearchEvent};
+use crowsnest_search::{LiveCounts, LiveEvent, SearchEvent};
 use futures::StreamExt;
 use http::StatusCode;
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::call::SearchCall;
 use super::columns::Columns;
 use super::events::{Event, Events, error, event, stream};
-use super::hits::{facets, groups, hit, hits, identity, skipped, summary_fields};
+use super::hits::{facets, groups, hit, hits, identity, skipped, summary_fields, total_relation};
 use super::openapi::{
     COLUMNS, CURSOR, EVENTS, FACETS, LIMIT, Parameter, Q, ResponseSchemas, SUMS, name_of, ref_to, relation,
 };
@@ -42,7 +42,7 @@ impl SearchOperation for Query {
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
-        if call.parameters.flag("watch") {
+        if call.parameters.flag("watch")? {
             return Ok(live(&call)?.into_response());
         }
         match call.accepts_events {
@@ -113,17 +113,21 @@ fn live(call: &SearchCall<'_>) -> Result<Events, ApiError> {
             Err(error) => error_event(&error),
         },
         Ok(LiveEvent::Removed(object)) => event("left", &Value::Object(identity(&object))),
-        Ok(LiveEvent::Counts { total, facets: counts, groups: grouped }) => {
-            let mut counts = json!({"total": total, "facets": facets(&counts)});
-            if let Some(grouped) = &grouped {
-                counts["groups"] = groups(grouped);
-            }
-            event("counts", &counts)
-        }
+        Ok(LiveEvent::Counts(counts)) => event("counts", &live_counts(&counts)),
         Ok(LiveEvent::Lagged) => event("behind", &json!({})),
         Err(error) => error_event(&error),
     });
     Ok(stream(changes))
+}
+
+/// Data of the event `counts`.
+fn live_counts(counts: &LiveCounts) -> Value {
+    let mut data = json!({"total": counts.total, "totalRelation": total_relation(counts.incomplete),
+        "facets": facets(&counts.facets), "notices": counts.notices});
+    if let Some(grouped) = &counts.groups {
+        data["groups"] = groups(grouped);
+    }
+    data
 }
 
 fn schemas(document: &mut Document) {
@@ -137,7 +141,9 @@ fn schemas(document: &mut Document) {
     if let (Some(result), Value::Object(parts)) = (result.as_object_mut(), parts) {
         result.extend(parts);
     }
-    let counts = object(json!({"total": integer(), "facets": facets(), "groups": ref_to("Groups")}), &["groups"]);
+    let counts = json!({"total": integer(), "totalRelation": relation(), "facets": facets(), "groups": ref_to("Groups"),
+        "notices": list(ref_to("Notice"))});
+    let counts = object(counts, &["groups"]);
     let events = json!({"notices": list(ref_to("Notice")), "skipped": list(ref_to("Skipped")), "facets": facets(),
         "groups": ref_to("Groups"), "matches": list(ref_to("Hit")), "summary": ref_to("Summary"), "done": ref_to("Summary"),
         "changed": ref_to("Hit"), "left": ref_to("Hit"),
@@ -147,4 +153,39 @@ fn schemas(document: &mut Document) {
     document.schema(name_of("SearchResult"), body("SearchResult", result, &["cursor", "groups"]));
     document.schema(name_of("Summary"), object(summary, &["cursor"]));
     document.schema(name_of("SearchEvents"), events);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_search::{FacetCounts, Notice};
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::complete(false, &[], "eq")]
+    #[case::rounded(false, &["sums of cpu.req are rounded"], "eq")]
+    #[case::incomplete(true, &["a limit was reached"], "gte")]
+    fn live_counts_have_their_limits(#[case] incomplete: bool, #[case] notices: &[&str], #[case] relation: &str) {
+        let counted = |field: &str| {
+            let values = vec![("Pod".to_owned(), 3)];
+            FacetCounts { field: field.to_owned(), values, more: 2, sums: Vec::new() }
+        };
+        let notice = |message: &&str| Notice { start: 0, end: 0, message: (*message).to_owned() };
+        let mut counts = LiveCounts {
+            total: 3,
+            incomplete,
+            facets: vec![counted("kind")],
+            groups: Some(counted("kind")),
+            notices: notices.iter().map(notice).collect(),
+        };
+        let values = json!([{"value": "Pod", "count": 3}]);
+        let notices: Vec<Value> =
+            notices.iter().map(|message| json!({"start": 0, "end": 0, "message": message})).collect();
+        let mut expected = json!({"total": 3, "totalRelation": relation, "facets": {"kind": values}, "notices": notices,
+            "groups": {"field": "kind", "values": values, "more": 2}});
+        assert_eq!(live_counts(&counts), expected);
+        counts.groups = None;
+        expected.as_object_mut().unwrap().remove("groups");
+        assert_eq!(live_counts(&counts), expected);
+    }
 }

@@ -69,7 +69,7 @@ impl SearchOperation for Status {
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
         let SearchCall { running, user, parameters, accepts_events, .. } = call;
-        if accepts_events || parameters.flag("watch") {
+        if parameters.flag("watch")? || accepts_events {
             let events = stream_statuses(running, user).map(|next| match next {
                 Ok(status) => event("status", &status),
                 Err(message) => error(&message),

@@ -48,8 +48,8 @@ pub struct JournalArgs {
     #[arg(long, value_name = "DURATION", requires = "at")]
     within: Option<String>,
     /// Maximum number of entries; the newest are shown
-    #[arg(long, default_value_t = 100)]
-    limit: usize,
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: u16,
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
     #[command(flatten)]

@@ -45,8 +45,8 @@ pub struct PathArgs {
     #[arg(long)]
     shortest: bool,
     /// Maximum number of paths
-    #[arg(long, default_value_t = 100)]
-    limit: usize,
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(..=10_000))]
+    limit: u16,
     /// Print the pattern as openCypher instead of searching
     #[arg(long)]
     explain: bool,

@@ -6,7 +6,7 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format::qualified_name;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::object::Object;
-use crowsnest_registry::strategy::{RequestContext, Strategy};
+use crowsnest_registry::strategy::{RequestContext, Strategy, UpdateErrors};
 use crowsnest_registry::validation::{validate_kubernetes_finalizers, validate_object_meta};
 use crowsnest_schema::apply::{ReplicasPath, VersionSchemas, VersionState};
 use crowsnest_schema::decode::decode_value;
@@ -220,7 +220,7 @@ impl Strategy for BuiltinStrategy {
         errors
     }
 
-    fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
+    fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> UpdateErrors {
         let mut errors = validate_kubernetes_finalizers(new);
         if KINDS_WITH_METADATA_VALIDATION.contains(&self.kind)
             && ctx.subresource.is_empty()
@@ -237,7 +237,7 @@ impl Strategy for BuiltinStrategy {
         if (self.group, self.kind, ctx.subresource.as_str()) == ("", "Namespace", "finalize") {
             errors.extend(validate_namespace_finalizers(new));
         }
-        errors
+        errors.into()
     }
 
     fn warnings(&self, ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {

@@ -51,6 +51,12 @@ pub struct UpdateErrors {
     pub tolerated: Vec<String>,
 }
 
+impl From<Vec<FieldError>> for UpdateErrors {
+    fn from(errors: Vec<FieldError>) -> Self {
+        Self { errors, tolerated: Vec::new() }
+    }
+}
+
 /// Behaviour of a kind. Objects are complete, with `apiVersion`, `kind` and `metadata`, in the version of the
 /// request. By default, objects are not changed, as for a kind that another server defaults.
 pub trait Strategy: VersionSchemas {
@@ -82,12 +88,7 @@ pub trait Strategy: VersionSchemas {
     fn validate_create(&self, ctx: &RequestContext, object: &Value) -> Vec<FieldError>;
 
     /// Validates an update including immutable fields, except generic metadata.
-    fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError>;
-
-    /// Collects the errors of [`Self::validate_update`] and those that are tolerated, in one validation.
-    fn collect_update_errors(&self, ctx: &RequestContext, old: &Value, new: &Value) -> UpdateErrors {
-        UpdateErrors { errors: self.validate_update(ctx, old, new), tolerated: Vec::new() }
-    }
+    fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> UpdateErrors;
 
     /// Reason for which creates are rejected for all users.
     fn create_refusal(&self) -> Option<&'static str> {

@@ -267,7 +267,7 @@ impl Registry {
                 errors.extend(validation::validate_object_meta_update(new, old));
             }
         }
-        let found = strategy.collect_update_errors(ctx, live, new);
+        let found = strategy.validate_update(ctx, live, new);
         errors.extend(found.errors);
         warnings.extend(found.tolerated);
         if let Err(error) = reject_invalid_object(resource, new, errors) {

@@ -6,7 +6,7 @@ use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, pa
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apiserver::outbound::{ServerAddress, ServiceRef, Target};
 use crowsnest_registry::resource::ResourceInfo;
-use crowsnest_registry::strategy::{RequestContext, Strategy, convert_identity, status_reset_fields};
+use crowsnest_registry::strategy::{RequestContext, Strategy, UpdateErrors, convert_identity, status_reset_fields};
 use crowsnest_schema::SchemaRef;
 use crowsnest_schema::apply::VersionSchemas;
 use crowsnest_schema::schema_set::SchemaSet;
@@ -97,8 +97,8 @@ impl Strategy for ApiServiceStrategy {
         validate(object)
     }
 
-    fn validate_update(&self, ctx: &RequestContext, _old: &Value, new: &Value) -> Vec<FieldError> {
-        if ctx.subresource == "status" { Vec::new() } else { validate(new) }
+    fn validate_update(&self, ctx: &RequestContext, _old: &Value, new: &Value) -> UpdateErrors {
+        if ctx.subresource == "status" { UpdateErrors::default() } else { validate(new).into() }
     }
 
     fn validate_name(&self, _name: &str, _prefix: bool) -> Vec<String> {

@@ -50,6 +50,19 @@ struct Evaluation {
     is_budget_exhausted: bool,
 }
 
+/// A value to check, and the value that it replaces.
+#[derive(Clone, Copy)]
+struct CheckedValue<'v> {
+    schema: &'v Value,
+    new: &'v Value,
+    /// None for a new object, and if the replaced object has no such value.
+    old: Option<&'v Value>,
+    /// Path of the value.
+    name: &'v str,
+    /// True if an enclosing value is unchanged.
+    is_unchanged: bool,
+}
+
 impl Rules {
     /// Compiles all rules in `schema`; `None` if there are none. Rules that do not compile are skipped: validation
     /// of the CRD has rejected them.
@@ -93,20 +106,13 @@ impl Rules {
             budget: Budget::for_rules(),
             is_budget_exhausted: false,
         };
-        with_base_scope(|base| self.walk(base, schema, (new, old), name, false, &mut evaluation));
+        let checked = CheckedValue { schema, new, old, name, is_unchanged: false };
+        with_base_scope(|base| self.walk(base, checked, &mut evaluation));
         (evaluation.errors, evaluation.unchanged_violations)
     }
 
-    /// `is_unchanged` is true if the enclosing value is unchanged.
-    fn walk(
-        &self,
-        base: &Context<'_>,
-        schema: &Value,
-        (new, old): (&Value, Option<&Value>),
-        name: &str,
-        is_unchanged: bool,
-        evaluation: &mut Evaluation,
-    ) {
+    fn walk(&self, base: &Context<'_>, checked: CheckedValue<'_>, evaluation: &mut Evaluation) {
+        let CheckedValue { schema, new, old, name, is_unchanged } = checked;
         if new.is_null() || evaluation.is_budget_exhausted {
             return;
         }
@@ -119,7 +125,7 @@ impl Rules {
                 scope.add_variable_from_value("oldSelf", to_cel(schema, old));
             }
             for rule in &self.own_rules {
-                rule.check(&scope, schema, (new, old), name, is_unchanged, evaluation);
+                rule.check(&scope, CheckedValue { schema, new, old, name, is_unchanged }, evaluation);
                 if evaluation.is_budget_exhausted {
                     return;
                 }
@@ -129,22 +135,26 @@ impl Rules {
             Value::Object(members) => {
                 for (key, member) in members {
                     let old = old.and_then(|o| o.get(key));
-                    if let Some((rules, sub)) =
+                    if let Some((rules, schema)) =
                         self.properties.get(key).zip(schema.pointer("/properties").and_then(|p| p.get(key)))
                     {
-                        rules.walk(base, sub, (member, old), &child_path(name, key), is_unchanged, evaluation);
-                    } else if let Some((rules, sub)) =
+                        let name = &child_path(name, key);
+                        rules.walk(base, CheckedValue { schema, new: member, old, name, is_unchanged }, evaluation);
+                    } else if let Some((rules, schema)) =
                         self.additional.as_deref().zip(schema.get("additionalProperties"))
                     {
-                        rules.walk(base, sub, (member, old), &format!("{name}[{key}]"), is_unchanged, evaluation);
+                        let name = &format!("{name}[{key}]");
+                        rules.walk(base, CheckedValue { schema, new: member, old, name, is_unchanged }, evaluation);
                     }
                 }
             }
             Value::Array(items) => {
-                if let Some((rules, sub)) = self.items.as_deref().zip(schema.get("items")) {
+                if let Some((rules, item_schema)) = self.items.as_deref().zip(schema.get("items")) {
                     for (index, item) in items.iter().enumerate() {
                         let old = old.and_then(|old| values::find_correlated_item(schema, old, item));
-                        rules.walk(base, sub, (item, old), &format!("{name}[{index}]"), is_unchanged, evaluation);
+                        let name = &format!("{name}[{index}]");
+                        let checked = CheckedValue { schema: item_schema, new: item, old, name, is_unchanged };
+                        rules.walk(base, checked, evaluation);
                     }
                 }
             }
@@ -184,15 +194,9 @@ fn compile_rule(schema: &Value, rule: &Value, kind: &ValueKind) -> Option<Rule> 
 }
 
 impl Rule {
-    fn check(
-        &self,
-        scope: &Context<'_>,
-        schema: &Value,
-        (value, old): (&Value, Option<&Value>),
-        name: &str,
-        is_unchanged: bool,
-        evaluation: &mut Evaluation,
-    ) {
+    /// Evaluates the rule. `checked.is_unchanged` is true if the value or an enclosing one is unchanged.
+    fn check(&self, scope: &Context<'_>, checked: CheckedValue<'_>, evaluation: &mut Evaluation) {
+        let CheckedValue { schema, new: value, old, name, is_unchanged } = checked;
         if self.uses_old_self && old.is_none() && !self.is_old_self_optional {
             return;
         }

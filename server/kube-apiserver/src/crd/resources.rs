@@ -8,7 +8,7 @@ use crowsnest_apimachinery::names::{Gvk, Gvr};
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apimachinery::yaml::convert_integral_floats;
 use crowsnest_registry::resource::{ResourceInfo, ResourceRef, ScalePaths, StorageVersion, Subresource};
-use crowsnest_registry::strategy::{RequestContext, Strategy, convert_identity, status_reset_fields};
+use crowsnest_registry::strategy::{RequestContext, Strategy, UpdateErrors, convert_identity, status_reset_fields};
 use crowsnest_schema::SchemaRef;
 use crowsnest_schema::apply::VersionSchemas;
 use crowsnest_schema::schema_set::SchemaSet;
@@ -210,8 +210,11 @@ impl Strategy for DefinitionStrategy {
         validation::validate_create(object)
     }
 
-    fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
-        if ctx.subresource == "status" { Vec::new() } else { validation::validate_update(old, new) }
+    fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> UpdateErrors {
+        if ctx.subresource == "status" {
+            return UpdateErrors::default();
+        }
+        validation::validate_update(old, new).into()
     }
 
     fn validate_name(&self, name: &str, _prefix: bool) -> Vec<String> {

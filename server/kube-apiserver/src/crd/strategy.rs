@@ -90,8 +90,8 @@ impl CustomStrategy {
 
     /// Validates schema, list types and rules. With `old`, unchanged invalid values are accepted. A write of the status
     /// subresource is validated by the schema of the status alone, and an object of another kind or version by none.
-    /// Returns the errors, and those of rules that are tolerated because the values are unchanged.
-    fn validate(&self, subresource: &str, old: Option<&Value>, new: &Value) -> (Vec<FieldError>, Vec<FieldError>) {
+    /// Violations of rules by unchanged values are tolerated.
+    fn validate(&self, subresource: &str, old: Option<&Value>, new: &Value) -> UpdateErrors {
         let mut errors = self.type_errors(new);
         let compiled = self.schema.compile();
         let schema = &compiled.structural;
@@ -122,10 +122,10 @@ impl CustomStrategy {
             } else {
                 let (found, unchanged) = rules.check(schema, new, old, "");
                 errors.extend(found);
-                tolerated = unchanged;
+                tolerated = unchanged.iter().map(ToString::to_string).collect();
             }
         }
-        (errors, tolerated)
+        UpdateErrors { errors, tolerated }
     }
 }
 
@@ -272,16 +272,11 @@ impl Strategy for CustomStrategy {
     }
 
     fn validate_create(&self, _ctx: &RequestContext, object: &Value) -> Vec<FieldError> {
-        self.validate("", None, object).0
+        self.validate("", None, object).errors
     }
 
-    fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
-        self.validate(&ctx.subresource, Some(old), new).0
-    }
-
-    fn collect_update_errors(&self, ctx: &RequestContext, old: &Value, new: &Value) -> UpdateErrors {
-        let (errors, tolerated) = self.validate(&ctx.subresource, Some(old), new);
-        UpdateErrors { errors, tolerated: tolerated.iter().map(ToString::to_string).collect() }
+    fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> UpdateErrors {
+        self.validate(&ctx.subresource, Some(old), new)
     }
 
     fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {

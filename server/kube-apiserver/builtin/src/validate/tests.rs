@@ -23,7 +23,7 @@ fn error_messages(case: &Value) -> Vec<String> {
     let mut ctx = loopback("default");
     ctx.subresource = word("subresource").to_owned();
     let errors = match case.get("old") {
-        Some(old) => strategy.validate_update(&ctx, &prepare(old), &new),
+        Some(old) => strategy.validate_update(&ctx, &prepare(old), &new).errors,
         None => strategy.validate_create(&ctx, &new),
     };
     errors.iter().map(ToString::to_string).collect()

@@ -10,7 +10,6 @@ pub mod default_roles;
 pub mod escalation;
 mod guard;
 pub mod review;
-mod selectors;
 
 use std::sync::Arc;
 

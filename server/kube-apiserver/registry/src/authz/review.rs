@@ -1,7 +1,7 @@
 //! Virtual resources of `authorization.k8s.io` and `authentication.k8s.io`: evaluated on create, never stored.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
-use crowsnest_apimachinery::rbac::{Action, Decision};
+use crowsnest_apimachinery::rbac::{Action, Decision, selectors};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use crowsnest_apimachinery::unstructured::text;
 use crowsnest_apimachinery::user::UserInfo;
@@ -9,7 +9,7 @@ use crowsnest_schema::print::format_definition;
 use serde_json::{Value, json};
 
 use crate::authentication::Authenticator;
-use crate::authz::{Authorizer, selectors};
+use crate::authz::Authorizer;
 use crate::object::{Object, format_time};
 use crate::resource::ResourceRef;
 use crate::strategy::RequestContext;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -19,7 +19,7 @@ pub struct HistoryLimits {
     pub max_changes: usize,
     pub max_bytes: usize,
     pub max_age: Duration,
-    /// Interval at which the history of tables without new changes expires.
+    /// Interval at which history expires, with or without new changes.
     pub expiry_interval: Duration,
 }
 
@@ -219,15 +219,18 @@ pub struct Index {
     /// The revision at which the index was loaded; older ones cannot be watched.
     floor: Revision,
     limits: HistoryLimits,
-    /// Time of the last [`Index::expire_history`] that had an effect.
-    expired_at: Option<Instant>,
     /// Times of [`Index::expire_history`] within the last `max_age`, with the revision at that time, oldest first.
     recent_revisions: VecDeque<(Instant, Revision)>,
     /// Lists at older revisions have expired, also of tables that have not changed since: in kube-apiserver, etcd's
     /// compaction ends them.
     snapshot_floor: Revision,
-    /// True if a list at the current revision has further pages. Its continue token expires only if the revision advances.
-    has_further_pages: AtomicBool,
+    /// Newest revision at which a list had further pages; 0 if there was none. If it is the current one, the continue
+    /// token of that list expires only if the revision advances.
+    ///
+    /// Lists raise it while they hold the lock of the index for reading, so it is atomic and never reset. `Relaxed` is
+    /// sufficient: no other memory depends on it, and [`Index::next_idle_revision`] is called again if it misses a
+    /// concurrent list.
+    paged_revision: AtomicU64,
 }
 
 impl Index {
@@ -237,10 +240,9 @@ impl Index {
             revision,
             floor: revision,
             limits,
-            expired_at: None,
             recent_revisions: VecDeque::new(),
             snapshot_floor: 0,
-            has_further_pages: AtomicBool::new(false),
+            paged_revision: AtomicU64::new(0),
         }
     }
 
@@ -302,7 +304,6 @@ impl Index {
         }
         .map(|record| (record.revision, record.body));
         self.revision = revision;
-        *self.has_further_pages.get_mut() = false;
         table.last_change = revision;
         let (kind, body) = match (body, &previous) {
             (Some(body), None) => (ChangeKind::Added, body),
@@ -325,13 +326,9 @@ impl Index {
     }
 
     /// Expires lists at revisions older than the maximum age. Drops history beyond the limits from tables that no
-    /// longer change, if it is large: after a burst it would use memory until their next change. Has an effect once in
+    /// longer change, if it is large: after a burst it would use memory until their next change. Called once in
     /// [`HistoryLimits::expiry_interval`].
     pub fn expire_history(&mut self, now: Instant) {
-        if self.expired_at.is_some_and(|at| now.saturating_duration_since(at) < self.limits.expiry_interval) {
-            return;
-        }
-        self.expired_at = Some(now);
         self.recent_revisions.push_back((now, self.revision));
         while let Some((at, revision)) = self.recent_revisions.front()
             && now.saturating_duration_since(*at) > self.limits.max_age
@@ -348,13 +345,12 @@ impl Index {
     /// revision expire; `None` if there are no such tokens. In kube-apiserver, each compaction writes to etcd and so
     /// advances the revision.
     pub fn next_idle_revision(&self) -> Option<Revision> {
-        self.has_further_pages.load(Ordering::Relaxed).then_some(self.revision + 1)
+        (self.paged_revision.load(Ordering::Relaxed) == self.revision).then_some(self.revision + 1)
     }
 
     /// Sets a newer revision, at which no object has changed.
     pub fn advance(&mut self, revision: Revision) {
         self.revision = revision;
-        *self.has_further_pages.get_mut() = false;
     }
 
     /// Wakes the watchers of a table. Returns the time of the next attempt instead if they were woken less than their
@@ -406,8 +402,8 @@ impl Index {
             let mut objects = stored.range(namespace, after);
             let records: Vec<Record> = objects.by_ref().take(limit).cloned().collect();
             let remaining = objects.count();
-            if remaining > 0 && revision == self.revision {
-                self.has_further_pages.store(true, Ordering::Relaxed);
+            if remaining > 0 {
+                self.paged_revision.fetch_max(revision, Ordering::Relaxed);
             }
             return Ok(Listing { records, revision, remaining });
         }

@@ -305,34 +305,19 @@ async fn run_writer(
 ) -> Result<()> {
     let mut group = Vec::with_capacity(MAX_WRITES_PER_TRANSACTION);
     let mut wake_times = WakeTimes::new();
+    let mut expiry = tokio::time::Instant::now() + expiry_interval;
     loop {
+        // Checked before each group: a queue that is never empty, also of refused writes, must not defer it.
+        if tokio::time::Instant::now() >= expiry {
+            expire_history(&shared, &mut *journal, &mut wake_times).await;
+            expiry = tokio::time::Instant::now() + expiry_interval;
+        }
         let received = queue.recv_many(&mut group, MAX_WRITES_PER_TRANSACTION);
-        match run_while_waking(&shared, &mut wake_times, tokio::time::timeout(expiry_interval, received)).await {
+        let received = tokio::time::timeout_at(expiry, received);
+        match run_while_waking(&shared, &mut wake_times, received).await {
             Ok(0) => break,
-            Ok(_) => {}
-            Err(_) => {
-                expire_idle_history(&shared, &mut *journal).await;
-                continue;
-            }
-        }
-        if let Some(reason) = shared.failure.lock().clone() {
-            for queued in group.drain(..) {
-                send_result(queued.reply, Err(Error::WritesDisabled(reason.clone())));
-            }
-            continue;
-        }
-        let (entries, replies) = check_preconditions(&shared.index.read(), group.drain(..));
-        let Some(last) = entries.last().map(|e| e.revision) else { continue };
-        if let Err(error) = run_while_waking(&shared, &mut wake_times, journal.commit(&entries, last)).await {
-            let reason = disable_writes(&shared, &error);
-            for (reply, _) in replies {
-                send_result(reply, Err(Error::WritesDisabled(reason.clone())));
-            }
-            continue;
-        }
-        publish(&shared, entries, &mut wake_times);
-        for (reply, revision) in replies {
-            send_result(reply, Ok(revision));
+            Ok(_) => commit_group(&shared, &mut *journal, &mut wake_times, &mut group).await,
+            Err(_) => {}
         }
     }
     for (table, time) in wake_times {
@@ -344,6 +329,34 @@ async fn run_writer(
     journal.close().await
 }
 
+/// Commits a group of writes, publishes them and sends the results.
+async fn commit_group(
+    shared: &Shared,
+    journal: &mut dyn Journal,
+    wake_times: &mut WakeTimes,
+    group: &mut Vec<QueuedWrite>,
+) {
+    if let Some(reason) = shared.failure.lock().clone() {
+        for queued in group.drain(..) {
+            send_result(queued.reply, Err(Error::WritesDisabled(reason.clone())));
+        }
+        return;
+    }
+    let (entries, replies) = check_preconditions(&shared.index.read(), group.drain(..));
+    let Some(last) = entries.last().map(|e| e.revision) else { return };
+    if let Err(error) = run_while_waking(shared, wake_times, journal.commit(&entries, last)).await {
+        let reason = disable_writes(shared, &error);
+        for (reply, _) in replies {
+            send_result(reply, Err(Error::WritesDisabled(reason.clone())));
+        }
+        return;
+    }
+    publish(shared, entries, wake_times);
+    for (reply, revision) in replies {
+        send_result(reply, Ok(revision));
+    }
+}
+
 /// Refuses all later writes, because a commit failed. Returns the reason.
 fn disable_writes(shared: &Shared, error: &Error) -> String {
     tracing::error!(%error, "cannot commit; the store accepts no more writes");
@@ -352,20 +365,19 @@ fn disable_writes(shared: &Shared, error: &Error) -> String {
     reason
 }
 
-/// Expires history of a store without writes, and advances its revision if continue tokens depend on that.
-async fn expire_idle_history(shared: &Shared, journal: &mut dyn Journal) {
-    if shared.failure.lock().is_some() {
-        return;
-    }
-    let next = shared.index.read().next_idle_revision();
+/// Expires history, after advancing the revision if the expiry of continue tokens depends on that.
+async fn expire_history(shared: &Shared, journal: &mut dyn Journal, wake_times: &mut WakeTimes) {
+    let next = shared.index.read().next_idle_revision().filter(|_| shared.failure.lock().is_none());
     if let Some(revision) = next {
-        // Durable, so that a restarted server does not use the revision for another state.
-        if let Err(error) = journal.commit(&[], revision).await {
-            disable_writes(shared, &error);
-            return;
+        // Durable, so that a restarted server does not use the revision for another state. If the commit fails, no
+        // client has seen the revision: a later write may use it, or the next attempt.
+        match run_while_waking(shared, wake_times, journal.commit(&[], revision)).await {
+            Ok(()) => {
+                shared.index.write().advance(revision);
+                shared.progress.send_replace(revision);
+            }
+            Err(error) => tracing::warn!(%error, revision, "cannot advance the revision of an idle store"),
         }
-        shared.index.write().advance(revision);
-        shared.progress.send_replace(revision);
     }
     shared.index.write().expire_history(Instant::now());
 }
@@ -451,7 +463,6 @@ fn publish(shared: &Shared, entries: Vec<Entry>, wake_times: &mut WakeTimes) {
         index.apply(&entry.table, &entry.key, entry.revision, entry.body, now);
         wake_times.insert(entry.table, now);
     }
-    index.expire_history(now);
     wake_due(&mut index, wake_times, now);
     shared.progress.send_replace(index.revision());
 }

@@ -30,6 +30,18 @@ fn names(listing: &Listing) -> Vec<&str> {
     listing.records.iter().map(|r| r.key.name()).collect()
 }
 
+/// Limits with which an idle store advances soon after a list.
+fn short_expiry_interval() -> HistoryLimits {
+    HistoryLimits { expiry_interval: Duration::from_millis(1), ..HistoryLimits::default() }
+}
+
+/// Lists the first of several objects.
+fn list_first_page(store: &Store) {
+    let page = ListRange { limit: 1, ..ListRange::ALL };
+    let listing = store.list(&ResourceKey::new("", "configmaps"), "", page).unwrap();
+    assert!(listing.remaining > 0);
+}
+
 async fn open_in_memory() -> Store {
     Store::open(Box::new(MemoryJournal), HistoryLimits::default()).await.unwrap()
 }
@@ -176,16 +188,85 @@ fn continue_tokens_of_an_idle_server_expire() {
 
 #[tokio::test]
 async fn an_idle_store_advances_after_a_list_with_further_pages() {
-    let limits = HistoryLimits { expiry_interval: Duration::from_millis(1), ..HistoryLimits::default() };
-    let store = Store::open(Box::new(MemoryJournal), limits).await.unwrap();
+    let store = Store::open(Box::new(MemoryJournal), short_expiry_interval()).await.unwrap();
     for name in ["a", "b"] {
         store.write(write(name, Precondition::Absent, Some(body(name, 1)))).await.unwrap();
     }
     let revision = store.revision();
-    store.list(&ResourceKey::new("", "configmaps"), "", ListRange { limit: 1, ..ListRange::ALL }).unwrap();
+    list_first_page(&store);
     timeout(Duration::from_secs(60), store.wait_for_revision(revision + 1)).await.unwrap();
     let last = store.write(write("c", Precondition::Absent, Some(body("c", 1)))).await.unwrap();
     assert_eq!(last, revision + 2);
+}
+
+#[tokio::test]
+async fn refused_writes_do_not_defer_the_expiry_of_continue_tokens() {
+    let store = Store::open(Box::new(MemoryJournal), short_expiry_interval()).await.unwrap();
+    for name in ["a", "b"] {
+        store.write(write(name, Precondition::Absent, Some(body(name, 1)))).await.unwrap();
+    }
+    let revision = store.revision();
+    list_first_page(&store);
+    let refuse_writes = async {
+        while let Err(error) = store.write(write("a", Precondition::Absent, Some(body("a", 2)))).await {
+            assert!(matches!(error, Error::AlreadyExists), "{error}");
+        }
+    };
+    let advance = async {
+        tokio::select! {
+            () = store.wait_for_revision(revision + 1) => {}
+            () = refuse_writes => panic!("an existing object was created"),
+        }
+    };
+    timeout(Duration::from_secs(60), advance).await.unwrap();
+}
+
+/// Journal that fails a number of commits without writes.
+struct FailingIdleJournal {
+    failures: usize,
+    failed: Arc<Semaphore>,
+}
+
+#[async_trait]
+impl Journal for FailingIdleJournal {
+    async fn load(&mut self) -> crate::error::Result<Snapshot> {
+        MemoryJournal.load().await
+    }
+
+    async fn commit(&mut self, entries: &[Entry], _revision: Revision) -> crate::error::Result<()> {
+        if self.failures == 0 || !entries.is_empty() {
+            return Ok(());
+        }
+        self.failures -= 1;
+        self.failed.add_permits(1);
+        Err(Error::WritesDisabled("the disk is full".into()))
+    }
+
+    async fn close(self: Box<Self>) -> crate::error::Result<()> {
+        Ok(())
+    }
+}
+
+#[rstest]
+#[case::retry(2, false)]
+#[case::write_at_the_same_revision(usize::MAX, true)]
+#[tokio::test]
+async fn a_failed_idle_commit_does_not_disable_writes(#[case] failures: usize, #[case] writes: bool) {
+    let failed = Arc::new(Semaphore::new(0));
+    let journal = FailingIdleJournal { failures, failed: failed.clone() };
+    let store = Store::open(Box::new(journal), short_expiry_interval()).await.unwrap();
+    for name in ["a", "b"] {
+        store.write(write(name, Precondition::Absent, Some(body(name, 1)))).await.unwrap();
+    }
+    let revision = store.revision();
+    list_first_page(&store);
+    timeout(Duration::from_secs(60), failed.acquire_many(2)).await.unwrap().unwrap().forget();
+    assert_eq!(store.failure(), None);
+    if writes {
+        let next = store.write(write("c", Precondition::Absent, Some(body("c", 1)))).await.unwrap();
+        assert_eq!(next, revision + 1);
+    }
+    timeout(Duration::from_secs(60), store.wait_for_revision(revision + 1)).await.unwrap();
 }
 
 #[tokio::test]
@@ -293,6 +374,22 @@ async fn many_watchers_do_not_wait_for_the_next_commit() {
     }
     permits.add_permits(1);
     third.await.unwrap();
+}
+
+#[tokio::test]
+async fn many_watchers_do_not_wait_for_an_idle_commit() {
+    let (table, permits) = (ResourceKey::new("", "configmaps"), Arc::new(Semaphore::new(2)));
+    let store = Store::open(Box::new(GatedJournal(permits.clone())), short_expiry_interval()).await.unwrap();
+    let mut watchers = woken_watchers(&store, &table, 3_000).await;
+    let second = store.write(write("second", Precondition::Absent, Some(body("second", 1)))).await.unwrap();
+    list_first_page(&store);
+    for watcher in &mut watchers {
+        let changes = timeout(Duration::from_secs(60), watcher.next()).await.expect("the watcher is woken");
+        assert_eq!(changes.unwrap()[0].revision, second);
+    }
+    assert_eq!(store.revision(), second, "the idle commit waits for a permit");
+    permits.add_permits(1);
+    timeout(Duration::from_secs(60), store.wait_for_revision(second + 1)).await.unwrap();
 }
 
 #[tokio::test]
