@@ -1,10 +1,14 @@
 //! Removes secrets from manifests and text.
 
-use std::borrow::Cow;
-use std::sync::LazyLock;
+mod names;
+mod text;
+mod values;
 
-use regex::{Captures, Regex};
 use serde_json::{Map, Value};
+
+use self::names::{is_reference, is_secret_key, may_be_secret_key};
+pub(crate) use self::text::redact_text;
+use self::values::{CREDENTIALS_KEY, is_encoded_credentials, is_harmless, is_secret_flag};
 
 pub(crate) const REDACTED: &str = "[redacted]";
 
@@ -20,126 +24,6 @@ const MANIFESTS_FIELD: &str = "manifests";
 /// Wildcard for any field or item in a path of the query language.
 const WILDCARD: &str = "*";
 
-/// Suffixes of the names of fields that refer to a secret or describe it.
-const REFERENCE_SUFFIXES: [&str; 15] = [
-    "name",
-    "names",
-    "namespace",
-    "ref",
-    "path",
-    "file",
-    "url",
-    "type",
-    "kind",
-    "mode",
-    "policy",
-    "class",
-    "provider",
-    "algorithm",
-    "version",
-];
-
-/// A word that names a secret, as part of a key.
-const SECRET_WORDS: &str = "pass(?:word|wd|phrase)?|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|authorization|session[-_]?key|encryption[-_]?key|signature";
-
-fn compile(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("a constant pattern compiles")
-}
-
-/// Patterns of secrets that are recognized by their form alone.
-static SECRET_PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    [
-        // PEM blocks, including truncated ones.
-        r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)",
-        // JSON web tokens.
-        r"\beyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*",
-        // Keys of AWS, Google, GitHub, GitLab, Slack, Stripe, OpenAI and Anthropic.
-        r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}\b",
-        r"\bAIza[A-Za-z0-9_-]{35}",
-        r"\bya29\.[A-Za-z0-9_-]{20,}",
-        r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}|glpat-[A-Za-z0-9_-]{20,})",
-        r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
-        r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
-        r"\bsk-(?:ant-|proj-)?[A-Za-z0-9_-]{20,}",
-    ]
-    .iter()
-    .map(|pattern| compile(pattern))
-    .collect()
-});
-
-/// Patterns with a key and a secret: passwords of URLs, credentials of an Authorization header, and values after a key
-/// that names a secret.
-static KEYED_SECRET_PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    let key = format!(
-        r#"(?i)(["']?[A-Za-z0-9_.-]*(?:{SECRET_WORDS})[A-Za-z0-9_.-]*(?:["']\s*[:=]\s*|\s*=\s*|:\s+))("[^"]*"|'[^']*'|[^\s,;&"'\]}}]+)"#
-    );
-    [
-        r"([a-zA-Z][a-zA-Z0-9+.-]*://[^\s/:@]*:)([^\s/@]+)(?:@)",
-        r"(?i)(\b(?:bearer|basic)\s+)([A-Za-z0-9._~+/=-]{8,})",
-        &key,
-    ]
-    .iter()
-    .map(|pattern| compile(pattern))
-    .collect()
-});
-
-static SECRET_KEY_PATTERN: LazyLock<Regex> =
-    LazyLock::new(|| compile(&format!(r"(?i)(?:^|[^a-z])(?:{SECRET_WORDS})s?(?:$|[^a-z])")));
-
-/// True for values that are not secrets even if their key names one: booleans, absent values and short numbers.
-fn is_harmless(value: &str) -> bool {
-    let value = value.trim_matches(['"', '\'']);
-    value.is_empty()
-        || value == REDACTED
-        || matches!(
-            value.to_ascii_lowercase().as_str(),
-            "true" | "false" | "null" | "none" | "nil" | "yes" | "no" | "***"
-        )
-        || (value.len() < 6 && value.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// Replaces secrets in a text. Returns the text and the number of replaced secrets.
-pub(crate) fn redact_text(text: &str) -> (Cow<'_, str>, usize) {
-    let mut count = 0;
-    let mut text = Cow::Borrowed(text);
-    for regex in SECRET_PATTERNS.iter() {
-        if regex.is_match(&text) {
-            count += regex.find_iter(&text).count();
-            text = Cow::Owned(regex.replace_all(&text, REDACTED).into_owned());
-        }
-    }
-    for (nth, regex) in KEYED_SECRET_PATTERNS.iter().enumerate() {
-        if !regex.is_match(&text) {
-            continue;
-        }
-        let replaced = regex.replace_all(&text, |captures: &Captures<'_>| {
-            let (key, value) = (&captures[1], &captures[2]);
-            // The previous pattern replaces the credentials of an Authorization header.
-            let is_scheme = ["bearer", "basic"].contains(&value.to_ascii_lowercase().as_str());
-            if is_harmless(value) || is_scheme {
-                return captures[0].to_owned();
-            }
-            count += 1;
-            format!("{key}{REDACTED}{}", if nth == 0 { "@" } else { "" })
-        });
-        text = Cow::Owned(replaced.into_owned());
-    }
-    (text, count)
-}
-
-/// True for a name such as `DB_PASSWORD` or `apiKey`.
-pub(crate) fn is_secret_key(name: &str) -> bool {
-    // Separates the words of a name in camel case.
-    let mut words = String::new();
-    for character in name.chars() {
-        if character.is_ascii_uppercase() && words.ends_with(|last: char| last.is_ascii_lowercase()) {
-            words.push('_');
-        }
-        words.push(character);
-    }
-    SECRET_KEY_PATTERN.is_match(&words)
-}
-
 /// Redacts the values of Secrets and of fields that are named like secrets in a manifest of this kind, and removes the
 /// fields that repeat the manifest, such as kubectl's last-applied annotation.
 pub(crate) fn redact_manifest(kind: &str, manifest: &mut Value) {
@@ -150,7 +34,8 @@ pub(crate) fn redact_manifest(kind: &str, manifest: &mut Value) {
 /// or a path of the query language.
 pub(crate) fn redact_field(kind: &str, path: &str, value: &Value) -> String {
     let names = field_names(path);
-    let position = names.iter().fold(Position::root(kind), |position, name| position.field(name));
+    let root = Position { ignores_case: !path.starts_with('/'), ..Position::root(kind) };
+    let position = names.iter().fold(root, |position, name| position.field(name));
     let mut value = value.clone();
     redact_value(&mut value, position);
     match value {
@@ -197,6 +82,8 @@ struct Position<'p> {
     is_secret: bool,
     /// True below `data`, `stringData` and `binaryData` of the manifest, and in these fields themselves.
     is_data: bool,
+    /// True on a path of the query language, whose names may be spelled in another case than the fields.
+    ignores_case: bool,
     /// Number of fields from the root.
     depth: usize,
     /// Name of the field that contains the field.
@@ -207,7 +94,7 @@ struct Position<'p> {
 
 impl<'p> Position<'p> {
     fn root(kind: &str) -> Self {
-        Self { is_secret: kind == "Secret", is_data: false, depth: 0, parent: "", name: "" }
+        Self { is_secret: kind == "Secret", is_data: false, ignores_case: false, depth: 0, parent: "", name: "" }
     }
 
     fn field(self, name: &'p str) -> Self {
@@ -244,6 +131,12 @@ impl<'p> Position<'p> {
         {
             return true;
         }
+        if self.name.eq_ignore_ascii_case(CREDENTIALS_KEY) && is_encoded_credentials(text) {
+            return true;
+        }
+        if self.is_data && self.ignores_case && may_be_secret_key(self.name) {
+            return true;
+        }
         is_secret_key(self.name) && (self.is_data || !(self.is_label() || is_reference(self.name) || is_harmless(text)))
     }
 
@@ -253,23 +146,32 @@ impl<'p> Position<'p> {
     }
 }
 
-/// True for a name such as `secretName`, whose value refers to a secret or describes it.
-fn is_reference(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    REFERENCE_SUFFIXES.iter().any(|end| name.ends_with(end))
-}
-
 fn redact_value(value: &mut Value, position: Position<'_>) {
     match value {
         // The keys of a Secret are shown.
         Value::Object(fields) if position.depth < 2 || !position.is_secret_data() => redact_fields(fields, position),
-        Value::Array(items) => items.iter_mut().for_each(|item| redact_value(item, position)),
+        Value::Array(items) => redact_items(items, position),
         leaf => {
             let is_hidden = leaf.as_str().is_some_and(|text| position.is_secret_text(text));
             if is_hidden || position.is_secret_data() && !leaf.is_null() {
                 *leaf = REDACTED.into();
             }
         }
+    }
+}
+
+/// Redacts the items of a list, and the value after a flag such as `--password`.
+fn redact_items(items: &mut [Value], position: Position<'_>) {
+    let mut follows_flag = false;
+    for item in items {
+        let text = item.as_str().unwrap_or_default();
+        let is_flag = is_secret_flag(text);
+        if follows_flag && !text.starts_with('-') && !is_harmless(text) {
+            *item = REDACTED.into();
+        } else {
+            redact_value(item, position);
+        }
+        follows_flag = is_flag;
     }
 }
 
@@ -284,11 +186,13 @@ fn redact_fields(fields: &mut Map<String, Value>, position: Position<'_>) {
     // Environment variables and other pairs of `name` and `value`.
     let name = fields.get("name").and_then(Value::as_str);
     let (is_pair, is_secret_pair) = (name.is_some(), name.is_some_and(is_secret_key));
+    let is_credentials_pair = name == Some(CREDENTIALS_KEY);
     for (name, value) in fields {
         let mut child = position.field(name);
         if is_pair && name == "value" {
             child.parent = "";
-            if is_secret_pair && value.is_string() {
+            let is_docker_auth = is_credentials_pair && value.as_str().is_some_and(is_encoded_credentials);
+            if is_secret_pair && value.is_string() || is_docker_auth {
                 *value = REDACTED.into();
             }
         }
@@ -301,52 +205,6 @@ mod tests {
     use super::*;
     use rstest::rstest;
     use serde_json::json;
-
-    #[rstest]
-    #[case::jwt("token is eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-_", "token is [redacted]", 1)]
-    #[case::aws("key AKIAIOSFODNN7EXAMPLE used", "key [redacted] used", 1)]
-    #[case::github("ghp_0123456789abcdefghijABCDEFGHIJ0123456789", "[redacted]", 1)]
-    #[case::slack("xoxb-123456789012-abcdef", "[redacted]", 1)]
-    #[case::pem("a -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- b", "a [redacted] b", 1)]
-    #[case::truncated_pem("-----BEGIN PRIVATE KEY-----\nMIIE", "[redacted]", 1)]
-    #[case::pem_in_json(
-        r#"{"key":"-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n","n":1}"#,
-        r#"{"key":"[redacted]\n","n":1}"#,
-        1
-    )]
-    #[case::pgp(
-        "-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQOY\n-----END PGP PRIVATE KEY BLOCK----- b",
-        "[redacted] b",
-        1
-    )]
-    #[case::password("login password=hunter22 ok", "login password=[redacted] ok", 1)]
-    #[case::quoted(r#"{"db_password": "a b", "x": 1}"#, r#"{"db_password": [redacted], "x": 1}"#, 1)]
-    #[case::variable("DB_TOKEN=abcdefg", "DB_TOKEN=[redacted]", 1)]
-    #[case::header("Authorization: Bearer abcdefghijk", "Authorization: Bearer [redacted]", 1)]
-    #[case::url("postgres://app:s3cr3t@db/app", "postgres://app:[redacted]@db/app", 1)]
-    #[case::an_image("registry/secret-store:1.2.3", "registry/secret-store:1.2.3", 0)]
-    #[case::an_author("author: Bob", "author: Bob", 0)]
-    #[case::a_boolean("automountServiceAccountToken: false", "automountServiceAccountToken: false", 0)]
-    #[case::no_secret("Back-off restarting failed container", "Back-off restarting failed container", 0)]
-    #[case::a_sentence("cannot find secret in namespace shop", "cannot find secret in namespace shop", 0)]
-    fn text_is_redacted(#[case] text: &str, #[case] expected: &str, #[case] count: usize) {
-        let (redacted, found) = redact_text(text);
-        assert_eq!((redacted.as_ref(), found), (expected, count));
-    }
-
-    #[rstest]
-    #[case("DB_PASSWORD", true)]
-    #[case("apiKey", true)]
-    #[case("API_KEYS", true)]
-    #[case("clientSecret", true)]
-    #[case("passwords.txt", true)]
-    #[case("tls.key", false)]
-    #[case("LOG_LEVEL", false)]
-    #[case("AUTHOR", false)]
-    #[case("PASSENGERS", false)]
-    fn keys_that_name_secrets_are_recognized(#[case] name: &str, #[case] expected: bool) {
-        assert_eq!(is_secret_key(name), expected);
-    }
 
     #[rstest]
     #[case::secret("Secret",
@@ -365,6 +223,12 @@ mod tests {
             "usePassword": "true", "dataSource": {"name": "d"}}, "metadata": {"labels": {"token": "ci"}}}),
         json!({"spec": {"password": REDACTED, "apiTokens": [REDACTED], "secretName": "s", "tokenTTL": 5,
             "usePassword": "true", "dataSource": {"name": "d"}}, "metadata": {"labels": {"token": "ci"}}}))]
+    #[case::flags("Pod", json!({"args": ["--password", "x", "--token", "--verbose", "y", "--token-file", "z", "--use-token", "true"]}),
+        json!({"args": ["--password", REDACTED, "--token", "--verbose", "y", "--token-file", "z", "--use-token", "true"]}))]
+    #[case::encoded_credentials("ConfigMap", json!({"data": {"auth": "YXBwOnBhc3M="}, "spec": {"auth": "basic"}}),
+        json!({"data": {"auth": REDACTED}, "spec": {"auth": "basic"}}))]
+    #[case::variable_with_credentials("Pod", json!({"env": [{"name": "auth", "value": "YXBwOnBhc3M="}, {"name": "auth", "value": "basic"}]}),
+        json!({"env": [{"name": "auth", "value": REDACTED}, {"name": "auth", "value": "basic"}]}))]
     #[case::in_a_work("Work",
         json!({"spec": {"workload": {"manifests": [{"apiVersion": "v1", "kind": "Secret", "data": {"a": "x"}}]}}}),
         json!({"spec": {"workload": {"manifests": [{"apiVersion": "v1", "kind": "Secret", "data": {"a": REDACTED}}]}}}))]
@@ -387,6 +251,10 @@ mod tests {
     #[case::type_of_a_secret("Secret", ".type", json!("Opaque"), "Opaque")]
     #[case::data("ConfigMap", ".data.level", json!("info"), "info")]
     #[case::named_data("ConfigMap", ".data.db_password", json!("x"), REDACTED)]
+    #[case::data_in_another_case("ConfigMap", ".data.tokenold", json!("x"), REDACTED)]
+    #[case::variable_in_another_case("ConfigMap", ".data.rediscli_auth", json!("x"), REDACTED)]
+    #[case::credentials_in_another_case("ConfigMap", ".data.AUTH", json!("YXBwOnBhc3M="), REDACTED)]
+    #[case::longer_word("ConfigMap", "/data/tokenizer", json!("x"), "x")]
     #[case::dotted_key("ConfigMap", "/data/password.txt", json!("x"), REDACTED)]
     #[case::dotted_key_in_brackets("ConfigMap", ".data[password.txt]", json!("x"), REDACTED)]
     #[case::quoted_key("ConfigMap", ".data[\"db.password\"]", json!("x"), REDACTED)]

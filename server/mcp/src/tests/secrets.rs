@@ -10,8 +10,14 @@ const CORPUS: &str = include_str!("secrets.json");
 /// A text with secrets.
 #[derive(serde::Deserialize)]
 struct Sample {
+    /// Name of an environment variable or key of a ConfigMap whose value is the first secret.
+    name: Option<String>,
     text: String,
     secrets: Vec<String>,
+}
+
+fn corpus() -> Vec<Sample> {
+    serde_json::from_str(CORPUS).unwrap()
 }
 
 /// An API whose responses have the text in messages, logs, manifests and differences.
@@ -86,8 +92,7 @@ fn api_with(text: &str) -> PreparedApi {
 #[case::who_can("who_can", json!({"verb": "get", "resource": "pods"}))]
 #[tokio::test]
 async fn no_secret_of_the_corpus_appears(#[case] tool: &str, #[case] arguments: Value) {
-    let corpus: Vec<Sample> = serde_json::from_str(CORPUS).unwrap();
-    for Sample { text, secrets } in corpus {
+    for Sample { text, secrets, .. } in corpus() {
         let api = api_with(&text);
         // The text, and structured content if the tool has it.
         let result = call(&api, "tools/call", json!({"name": tool, "arguments": arguments})).await.unwrap();
@@ -101,5 +106,62 @@ async fn no_secret_of_the_corpus_appears(#[case] tool: &str, #[case] arguments: 
             assert!(!answer.contains(&secret), "{secret} is in {answer}");
             assert!(!status.contains(&secret), "{secret} is in {status}");
         }
+    }
+}
+
+/// An API whose responses have an environment variable and a key of this name in manifests, differences and columns.
+fn api_with_named_value(name: &str, value: &str) -> PreparedApi {
+    let variable = json!({"name": name, "value": value});
+    let manifest = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-0"},
+        "spec": {"containers": [{"name": "web", "env": [variable]}]}, "data": {name: value}});
+    let column = format!(".data.{name}");
+    let pod = json!({"cluster": "m1", "apiVersion": "v1", "kind": "Pod", "resource": "pods", "namespace": "shop", "name": "web-0",
+        "columns": {column: value}});
+    let differences = json!([
+        {"path": format!("/data/{name}"), "before": value, "after": value},
+        {"path": "/data", "before": {name: value}},
+        {"path": "/spec/containers/0/env/0", "after": variable},
+        {"path": "/spec/containers/0/env/0/value", "before": value, "after": value},
+    ]);
+    let target = json!({"cluster": "m1", "name": "m1", "differences": differences,
+        "overrides": [{"kind": "OverridePolicy", "name": "o", "differences": differences}]});
+    let reference = json!({"apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": "web-0"});
+    let mut template = pod.clone();
+    template["cluster"] = json!("@control-plane");
+    PreparedApi::new(&[
+        ("%40control%2Dplane", json!({"hits": [template], "total": 1})),
+        ("/query", json!({"hits": [pod], "total": 1})),
+        ("&seq=", manifest),
+        ("/history", json!({"versions": [{"seq": 9}, {"seq": 4}]})),
+        ("/diff", json!({"differences": differences})),
+        ("/explanations/", json!({"template": reference, "policy": reference, "targets": [target]})),
+        ("/journal", json!({"entries": []})),
+        (
+            "/plans",
+            json!({"status": {"objects": [{"kind": "Pod", "name": "web-0", "differences": differences}],
+                "templates": [{"template": reference, "clusters": [target]}]}}),
+        ),
+    ])
+}
+
+/// `NAME` in the arguments is the name of the value.
+#[rstest]
+#[case::column("search", json!({"query": "web", "columns": [".data.NAME"]}))]
+#[case::manifest("get", json!({"kind": "pod", "name": "web-0", "view": "manifest"}))]
+#[case::paths("get", json!({"kind": "pod", "name": "web-0", "paths": [".data.NAME", ".spec.containers"]}))]
+#[case::history("history", json!({"kind": "pod", "name": "web-0"}))]
+#[case::comparison("history", json!({"kind": "pod", "name": "web-0", "compare_with": "m2"}))]
+#[case::explain("explain", json!({"kind": "pod", "name": "web-0", "namespace": "shop"}))]
+#[case::plan("plan", json!({"apply": [{"kind": "Pod"}]}))]
+#[tokio::test]
+async fn no_value_of_a_secret_name_appears(#[case] tool: &str, #[case] arguments: Value) {
+    for Sample { name, secrets, .. } in corpus() {
+        let (Some(name), Some(value)) = (name, secrets.first()) else { continue };
+        let arguments: Value = serde_json::from_str(&arguments.to_string().replace("NAME", &name)).unwrap();
+        let api = api_with_named_value(&name, value);
+        let result = call(&api, "tools/call", json!({"name": tool, "arguments": arguments})).await.unwrap();
+        let answer = result.to_string();
+        assert!(result["isError"] == false && answer.contains("[redacted]"), "{name}: {answer}");
+        assert!(!answer.contains(value), "the value of {name} is in {answer}");
     }
 }
