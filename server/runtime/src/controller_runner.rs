@@ -5,14 +5,15 @@
 //! the controllers before another process can start its own: the write fence closes by this process's own clock, before
 //! the Leases expire.
 
+mod election_task;
+
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use crowsnest_component_base::metrics::Series;
 use crowsnest_controllers::reports::Reports;
-use crowsnest_controllers::runtime::write_fence::{ClockReading, Fence};
+use crowsnest_controllers::runtime::write_fence::Fence;
 use crowsnest_controllers::runtime::{Config, Manager, MetricsReader, UnhealthyReason};
 use crowsnest_index::GlobalCache;
 use futures::{Stream, StreamExt};
@@ -23,9 +24,9 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::leader_election::{
-    Campaign, Election, ElectionOutcome, ElectionThread, Heartbeat, Timings, attempt_timeout, retry_delay,
-};
+use crate::leader_election::{Election, ElectionThread};
+pub use election_task::ControllersHang;
+use election_task::{ControllerFactory, ElectionReaders, ElectionTask, RunningControllers};
 
 /// Determines when the controllers of this process are active.
 #[derive(Clone)]
@@ -71,6 +72,8 @@ impl fmt::Display for LeadershipStatus {
 pub struct ControllerRunner {
     current: Arc<ArcSwap<ManagerReaders>>,
     leadership: watch::Receiver<LeadershipStatus>,
+    /// Set if the controllers hang. Closed without leader election.
+    hang: watch::Receiver<Option<ControllersHang>>,
     task: Mutex<Option<JoinHandle<()>>>,
     stop: CancellationToken,
     /// Runs `task`; `None` without leader election.
@@ -107,56 +110,52 @@ impl ControllerRunner {
     /// Starts the controllers, or the leader election that starts them.
     pub fn start(cache: &GlobalCache, config: Config, leader_election_mode: LeaderElectionMode) -> Self {
         let stop = CancellationToken::new();
-        let (manager, leadership) = match &leader_election_mode {
+        match leader_election_mode {
             LeaderElectionMode::Always => {
-                (Manager::start(cache.clone(), config.clone(), stop.clone()), LeadershipStatus::Always)
+                let manager = Manager::start(cache.clone(), config, stop.clone());
+                Self::without_election(manager, LeadershipStatus::Always, stop)
             }
             LeaderElectionMode::Never => {
-                (Manager::observe(cache.clone(), config.clone(), stop.clone()), LeadershipStatus::Never)
+                let manager = Manager::observe(cache.clone(), config, stop.clone());
+                Self::without_election(manager, LeadershipStatus::Never, stop)
             }
-            LeaderElectionMode::Elected(_) => (
-                // Stopped by the election task, before it releases the Leases.
-                Manager::observe(cache.clone(), config.clone(), CancellationToken::new()),
-                LeadershipStatus::Standby { leader: None },
-            ),
-        };
+            LeaderElectionMode::Elected(election) => Self::with_election(cache, config, election, stop),
+        }
+    }
+
+    fn without_election(manager: Manager, status: LeadershipStatus, stop: CancellationToken) -> Self {
         let current = Arc::new(ArcSwap::from_pointee(ManagerReaders::new(&manager)));
-        let (leadership_sender, leadership) = watch::channel(leadership);
-        let (task, election_thread) = match leader_election_mode {
-            LeaderElectionMode::Always | LeaderElectionMode::Never => {
-                let stop = stop.clone();
-                let task = tokio::spawn(async move {
-                    stop.cancelled().await;
-                    manager.stop().await;
-                    drop(leadership_sender);
-                });
-                (task, None)
-            }
-            LeaderElectionMode::Elected(election) => {
-                let (controllers, timings) = (Handle::current(), election.timings);
-                let task = ElectionTask {
-                    cache: cache.clone(),
-                    config,
-                    campaign: Campaign::new(&election),
-                    identity: election.identity,
-                    timings,
-                    heartbeat: Heartbeat::new(controllers.clone(), timings.renew_deadline),
-                    controllers,
-                    current: Arc::clone(&current),
-                    leadership: leadership_sender,
-                    state: State::Observing(manager),
-                    unhealthy_since: None,
-                };
-                (election.thread.handle().spawn(task.run(stop.clone())), Some(election.thread))
-            }
-        };
-        Self { current, leadership, task: Mutex::new(Some(task)), stop, _election_thread: election_thread }
+        let (leadership_sender, leadership) = watch::channel(status);
+        let (_, hang) = watch::channel(None);
+        let stop_token = stop.clone();
+        let task = tokio::spawn(async move {
+            stop_token.cancelled().await;
+            manager.stop().await;
+            drop(leadership_sender);
+        });
+        Self { current, leadership, hang, task: Mutex::new(Some(task)), stop, _election_thread: None }
+    }
+
+    fn with_election(cache: &GlobalCache, config: Config, election: Election, stop: CancellationToken) -> Self {
+        // Stopped by the election task, before it releases the Leases.
+        let observer = Manager::observe(cache.clone(), config.clone(), CancellationToken::new());
+        let current = Arc::new(ArcSwap::from_pointee(ManagerReaders::new(&observer)));
+        let (runtime, clock) = (Handle::current(), config.clock.clone());
+        let factory =
+            ManagerFactory { cache: cache.clone(), config, runtime: runtime.clone(), current: Arc::clone(&current) };
+        let (task, readers) = ElectionTask::new(&election, factory, observer, clock, runtime);
+        let task = election.thread.handle().spawn(task.run(stop.clone()));
+        let ElectionReaders { leadership, hang } = readers;
+        Self { current, leadership, hang, task: Mutex::new(Some(task)), stop, _election_thread: Some(election.thread) }
     }
 
     /// Failure that only a restart of this process resolves. `None` if there is none.
     pub fn failure(&self) -> Option<String> {
         if self.stop.is_cancelled() {
             return None;
+        }
+        if let Some(hang) = &*self.hang.borrow() {
+            return Some(hang.to_string());
         }
         if self.task.lock().as_ref().is_none_or(JoinHandle::is_finished) {
             return Some("the leader election task stopped unexpectedly".to_owned());
@@ -169,6 +168,17 @@ impl ControllerRunner {
                 Some(reason.clone())
             }
             _ => None,
+        }
+    }
+
+    /// Waits until the controllers hang. Only the end of the process recovers, without waiting for its tasks.
+    pub async fn wait_for_hang(&self) -> ControllersHang {
+        let mut receiver = self.hang.clone();
+        let hang = receiver.wait_for(Option::is_some).await.ok().and_then(|hang| hang.clone());
+        match hang {
+            Some(hang) => hang,
+            // There is no leader election, or its task has ended.
+            None => std::future::pending().await,
         }
     }
 
@@ -244,181 +254,51 @@ impl ControllerRunner {
     }
 }
 
-/// Controllers that the leader election task currently runs.
-enum State {
-    /// Read-only, on a standby.
-    Observing(Manager),
-    Active {
-        manager: Manager,
-        fence: Fence,
-        term: u64,
-    },
-    /// The previous manager has stopped and the next one has not started.
-    Stopped,
-}
-
-/// State of the leader election task.
-struct ElectionTask {
+/// Starts [`Manager`]s in the runtime of the controllers, and makes their readers available to callers of
+/// [`ControllerRunner`].
+struct ManagerFactory {
     cache: GlobalCache,
     config: Config,
-    campaign: Campaign,
-    identity: String,
-    timings: Timings,
-    /// Runtime of the controllers. The election has a thread of its own.
-    controllers: Handle,
-    /// Heartbeat of `controllers`, which must run a task within the renew deadline.
-    heartbeat: Heartbeat,
+    runtime: Handle,
     current: Arc<ArcSwap<ManagerReaders>>,
-    leadership: watch::Sender<LeadershipStatus>,
-    state: State,
-    /// Time at which the cache or the controllers became unhealthy. `None` while they are healthy.
-    unhealthy_since: Option<Instant>,
 }
 
-impl ElectionTask {
-    async fn run(mut self, stop: CancellationToken) {
-        loop {
-            let started_at = Instant::now();
-            self.try_elect(&stop).await;
-            let delay = retry_delay(&self.timings, started_at.elapsed(), rand::random());
-            let fence = match &self.state {
-                State::Active { fence, .. } => Some(fence.clone()),
-                _ => None,
-            };
-            let fence_closes = async {
-                match fence {
-                    Some(fence) => fence.wait_for_end().await,
-                    None => std::future::pending().await,
-                }
-            };
-            let fence_closed = tokio::select! {
-                () = stop.cancelled() => break,
-                () = tokio::time::sleep(delay) => false,
-                () = fence_closes => true,
-            };
-            if fence_closed {
-                self.stand_by(None, "the renew deadline has passed").await;
-            }
-        }
-        self.stop_manager().await;
-        self.campaign.release().await;
-    }
-
-    /// Tries once to acquire or renew the Leases, and becomes leader or standby depending on the outcome.
-    async fn try_elect(&mut self, stop: &CancellationToken) {
-        if let Err(reason) = self.check_health() {
-            self.stand_by(None, &reason).await;
-            self.campaign.release().await;
-            return;
-        }
-        let started_at = ClockReading::now();
-        let attempt = tokio::time::timeout(attempt_timeout(&self.timings), self.campaign.try_acquire_or_renew());
-        let Some(outcome) = stop.run_until_cancelled(attempt).await else { return };
-        match outcome {
-            Ok(Ok(ElectionOutcome::Holder { term })) => self.become_leader(term, started_at).await,
-            Ok(Ok(ElectionOutcome::OtherHolder { lease, holder })) => {
-                let reason = format!("{holder} holds the lease {lease}");
-                self.stand_by(Some(holder), &reason).await;
-            }
-            // A term stays valid until its write fence closes.
-            Ok(Err(error)) => tracing::warn!(%error, "cannot acquire or renew the leases of the controllers"),
-            Err(_) => tracing::warn!(
-                "cannot acquire or renew the leases of the controllers: the control plane does not respond"
-            ),
-        }
-    }
-
-    /// Returns an error if this process must not hold the Leases because it is unhealthy. A leader may be unhealthy for
-    /// the renew deadline.
-    fn check_health(&mut self) -> Result<(), String> {
-        self.heartbeat.check(Instant::now()).map_err(|error| error.to_string())?;
-        let manager_health = match &self.state {
-            State::Active { manager, .. } => match &*manager.health().borrow() {
-                Err(UnhealthyReason::Broken(reason)) => Err(reason.clone()),
-                // The initial sync has no time limit.
-                Ok(()) | Err(UnhealthyReason::Starting) => Ok(()),
-            },
-            _ => Ok(()),
-        };
-        match self.cache.check_ready().and(manager_health) {
-            Ok(()) => {
-                self.unhealthy_since = None;
-                Ok(())
-            }
-            Err(reason) => {
-                let since = *self.unhealthy_since.get_or_insert_with(Instant::now);
-                let is_leader = matches!(self.state, State::Active { .. });
-                if is_leader && since.elapsed() < self.timings.renew_deadline { Ok(()) } else { Err(reason) }
-            }
-        }
-    }
-
-    /// Starts active controllers, or extends the write fence of those that already run in this term. `started_at` is the
-    /// start of the attempt: the term is valid for the renew deadline from then on.
-    async fn become_leader(&mut self, term: u64, started_at: ClockReading) {
-        let duration = self.timings.renew_deadline;
-        if let State::Active { fence, term: current, .. } = &self.state {
-            if *current == term && fence.is_open(ClockReading::now()) {
-                fence.extend(started_at, duration);
-                return;
-            }
-            // The closed fence has refused writes of these controllers, so they are replaced.
-            fence.close();
-            tracing::warn!(term, "lease not renewed in time; restarting the controllers");
-        }
-        self.stop_manager().await;
-        let fence = Fence::closed();
-        fence.extend(started_at, duration);
-        let config = Config { fence: fence.clone(), ..self.config.clone() };
-        let manager = {
-            let _context = self.controllers.enter();
-            Manager::start(self.cache.clone(), config, CancellationToken::new())
-        };
-        self.publish(&manager);
-        tracing::info!(term, identity = self.identity, "became leader");
-        self.leadership.send_replace(LeadershipStatus::Leader { term });
-        self.state = State::Active { manager, fence, term };
-    }
-
-    /// Closes the write fence and replaces active controllers with read-only ones. While the runtime of the controllers
-    /// hangs, this waits for them to stop; meanwhile the Leases are not renewed, and expire.
-    async fn stand_by(&mut self, leader: Option<String>, reason: &str) {
-        if let State::Active { fence, term, .. } = &self.state {
-            fence.close();
-            tracing::warn!(term, reason, "lost leadership");
-        }
-        self.leadership.send_if_modified(|status| {
-            let next = LeadershipStatus::Standby { leader: leader.clone() };
-            let changed = *status != next;
-            if changed {
-                tracing::info!(reason, "running as standby");
-                *status = next;
-            }
-            changed
-        });
-        if let State::Active { .. } = self.state {
-            self.stop_manager().await;
-        }
-        if let State::Stopped = self.state {
-            let manager = {
-                let _context = self.controllers.enter();
-                Manager::observe(self.cache.clone(), self.config.clone(), CancellationToken::new())
-            };
-            self.publish(&manager);
-            self.state = State::Observing(manager);
-        }
-    }
-
-    /// Makes the readers of a new manager available to callers of [`ControllerRunner`].
+impl ManagerFactory {
     fn publish(&self, manager: &Manager) {
         let next = ManagerReaders::with_predecessor(&self.current.load(), manager);
         self.current.store(Arc::new(next));
     }
+}
 
-    async fn stop_manager(&mut self) {
-        match std::mem::replace(&mut self.state, State::Stopped) {
-            State::Observing(manager) | State::Active { manager, .. } => manager.stop().await,
-            State::Stopped => {}
-        }
+impl ControllerFactory for ManagerFactory {
+    type Controllers = Manager;
+
+    fn start(&self, fence: Fence) -> Manager {
+        let _context = self.runtime.enter();
+        let config = Config { fence, ..self.config.clone() };
+        let manager = Manager::start(self.cache.clone(), config, CancellationToken::new());
+        self.publish(&manager);
+        manager
+    }
+
+    fn observe(&self) -> Manager {
+        let _context = self.runtime.enter();
+        let manager = Manager::observe(self.cache.clone(), self.config.clone(), CancellationToken::new());
+        self.publish(&manager);
+        manager
+    }
+
+    fn check_cache(&self) -> Result<(), String> {
+        self.cache.check_ready()
+    }
+}
+
+impl RunningControllers for Manager {
+    fn health(&self) -> Result<(), UnhealthyReason> {
+        Manager::health(self).borrow().clone()
+    }
+
+    async fn stop(self) {
+        Manager::stop(self).await;
     }
 }

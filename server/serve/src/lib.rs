@@ -47,7 +47,7 @@ use crowsnest_process::reload::Reloader;
 use crowsnest_process::serving::bind;
 use crowsnest_process::serving::{self, OpenConnections, Tls};
 use crowsnest_process::signals::StopSignals;
-use crowsnest_runtime::controller_runner::LeaderElectionMode;
+use crowsnest_runtime::controller_runner::{ControllersHang, LeaderElectionMode};
 use crowsnest_runtime::leader_election::{Election, ElectionThread};
 use crowsnest_runtime::roles::{Roles, RolesConfig, RolesError};
 use crowsnest_ui::Ui;
@@ -75,7 +75,8 @@ impl Server {
         Self { config, sign_in }
     }
 
-    /// Starts all parts, and stops them in reverse order once `stop` is cancelled.
+    /// Starts all parts, and stops them in reverse order once `stop` is cancelled. Fails without stopping them if the controllers
+    /// hang, since a supervisor must restart this process then.
     pub async fn start(self, stop: &CancellationToken) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut running = RunningServer::prepare(self).await?;
@@ -84,8 +85,14 @@ impl Server {
             () = stop.cancelled() => Ok(()),
         };
         if result.is_ok() {
-            stop.run_until_cancelled(running.report_ready(start)).await;
-            stop.cancelled().await;
+            let serve = async {
+                stop.run_until_cancelled(running.report_ready(start)).await;
+                stop.cancelled().await;
+            };
+            tokio::select! {
+                () = serve => {}
+                hang = running.wait_for_hang() => return Err(hang.into()),
+            }
         }
         running.stop().await;
         result
@@ -226,6 +233,14 @@ impl RunningServer {
         let line = format!("ready ({} ms): {addresses}roles {roles}, {leadership}", start.elapsed().as_millis());
         if let Err(error) = writeln!(io::stdout(), "{line}") {
             tracing::warn!(%error, line, "standard output is closed");
+        }
+    }
+
+    /// Waits until the controllers hang. Never completes without controllers.
+    async fn wait_for_hang(&self) -> ControllersHang {
+        match self.roles.get() {
+            Some(running) => running.controller_runner.wait_for_hang().await,
+            None => std::future::pending().await,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Heartbeat of the controllers' runtime. Leader election has a runtime of its own, which would renew the Leases of a
 //! process whose controllers no longer run.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -17,7 +17,8 @@ pub struct Heartbeat {
 
 /// An empty task of the runtime.
 struct Beat {
-    spawned_at: Instant,
+    /// Time of the caller's clock.
+    spawned_at: Duration,
     /// Receives a value when the task runs. Closed without one if the runtime has shut down.
     completion: oneshot::Receiver<()>,
 }
@@ -34,12 +35,12 @@ impl Heartbeat {
     }
 
     /// Spawns a task if the last one has run. Fails if the last one has waited for the limit or longer. Does not wait
-    /// for tasks, so that a busy runtime does not delay a renewal.
-    pub fn check(&mut self, now: Instant) -> Result<(), HeartbeatTimeout> {
+    /// for tasks, so that a busy runtime does not delay a renewal. `now` is the time of a clock that does not go back.
+    pub fn check(&mut self, now: Duration) -> Result<(), HeartbeatTimeout> {
         if let Some(beat) = &mut self.last
             && beat.completion.try_recv().is_err()
         {
-            let waited = now.saturating_duration_since(beat.spawned_at);
+            let waited = now.saturating_sub(beat.spawned_at);
             return if waited < self.limit { Ok(()) } else { Err(HeartbeatTimeout(waited)) };
         }
         let (sender, completion) = oneshot::channel();
@@ -48,41 +49,24 @@ impl Heartbeat {
         self.last = Some(Beat { spawned_at: now, completion });
         Ok(())
     }
+
+    /// Waits until the runtime runs a new task, or has shut down.
+    pub fn wait_for_task(&self) -> impl Future<Output = ()> + Send + use<> {
+        let task = self.controllers.spawn(async {});
+        async move { drop(task.await) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-
     use rstest::rstest;
-    use tokio::runtime::{Builder, Runtime};
 
     use super::*;
+    use crate::leader_election::fixtures::{block_worker, run_spawned_tasks, single_worker};
 
+    const START: Duration = Duration::from_secs(60);
     const LIMIT: Duration = Duration::from_millis(100);
     const ALMOST: Duration = Duration::from_millis(99);
-
-    fn single_worker() -> Runtime {
-        Builder::new_multi_thread().worker_threads(1).build().unwrap()
-    }
-
-    /// Blocks the worker until the returned sender is dropped.
-    fn block_worker(runtime: &Runtime) -> mpsc::Sender<()> {
-        let (blocked, is_blocked) = mpsc::channel();
-        let (release, released) = mpsc::channel::<()>();
-        runtime.spawn(async move {
-            blocked.send(()).unwrap();
-            // Ends with an error when the sender is dropped.
-            released.recv()
-        });
-        is_blocked.recv().unwrap();
-        release
-    }
-
-    /// Waits until the worker has run all tasks that were spawned before.
-    fn run_spawned_tasks(runtime: &Runtime) {
-        runtime.block_on(runtime.spawn(async {})).unwrap();
-    }
 
     #[rstest]
     #[case::no_time(Duration::ZERO, Ok(()))]
@@ -94,14 +78,13 @@ mod tests {
         #[case] expected: Result<(), HeartbeatTimeout>,
     ) {
         let runtime = single_worker();
-        let start = Instant::now();
         let mut heartbeat = Heartbeat::new(runtime.handle().clone(), LIMIT);
         let release = block_worker(&runtime);
-        assert_eq!(heartbeat.check(start), Ok(()));
-        assert_eq!(heartbeat.check(start + elapsed), expected);
+        assert_eq!(heartbeat.check(START), Ok(()));
+        assert_eq!(heartbeat.check(START + elapsed), expected);
         drop(release);
         run_spawned_tasks(&runtime);
-        assert_eq!(heartbeat.check(start + 4 * LIMIT), Ok(()));
+        assert_eq!(heartbeat.check(START + 4 * LIMIT), Ok(()));
     }
 
     /// Each task is delayed by almost the limit, and the delays together exceed it.
@@ -109,7 +92,7 @@ mod tests {
     fn a_busy_runtime_passes_all_checks() {
         let runtime = single_worker();
         let mut heartbeat = Heartbeat::new(runtime.handle().clone(), LIMIT);
-        let mut now = Instant::now();
+        let mut now = START;
         for _ in 0..5 {
             let release = block_worker(&runtime);
             assert_eq!(heartbeat.check(now), Ok(()));
@@ -123,11 +106,10 @@ mod tests {
     #[test]
     fn a_runtime_that_has_shut_down_fails_the_check() {
         let runtime = single_worker();
-        let start = Instant::now();
         let mut heartbeat = Heartbeat::new(runtime.handle().clone(), LIMIT);
         runtime.shutdown_background();
-        assert_eq!(heartbeat.check(start), Ok(()));
-        let error = heartbeat.check(start + LIMIT).expect_err("no heartbeat");
+        assert_eq!(heartbeat.check(START), Ok(()));
+        let error = heartbeat.check(START + LIMIT).expect_err("no heartbeat");
         assert_eq!(error.to_string(), "the runtime of the controllers has not run a task for 100.0ms");
     }
 }

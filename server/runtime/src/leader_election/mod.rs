@@ -4,6 +4,8 @@
 //! [`controller_runner`](crate::controller_runner) is the only caller. The number of a term is `spec.leaseTransitions`
 //! of the first Lease, which grows whenever another process takes the Lease.
 
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod heartbeat;
 mod plan;
 #[cfg(test)]
@@ -11,10 +13,11 @@ mod tests;
 mod thread;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crowsnest_api::constants::annotation::READS_STORED_KINDS;
 use crowsnest_component_base::retry::jitter;
+use crowsnest_controllers::runtime::clock::Clock;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -62,13 +65,15 @@ pub struct Campaign {
 /// A Lease as this process last observed it.
 struct LeaseRecord {
     name: String,
-    /// The Lease, and the time at which the last change of its `spec` was observed. `None` if it does not exist or was not read yet.
-    observed: Option<(Lease, Instant)>,
+    clock: Clock,
+    /// The Lease, and the time of the clock at which the last change of its `spec` was observed. `None` if it does not exist or was not
+    /// read yet.
+    observed: Option<(Lease, Duration)>,
 }
 
 impl Campaign {
-    pub fn new(election: &Election) -> Self {
-        let record = |name: &String| LeaseRecord { name: name.clone(), observed: None };
+    pub fn new(election: &Election, clock: &Clock) -> Self {
+        let record = |name: &String| LeaseRecord { name: name.clone(), clock: clock.clone(), observed: None };
         Self {
             leases: Api::namespaced(election.control_plane.clone(), &election.namespace),
             identity: election.identity.clone(),
@@ -146,7 +151,9 @@ impl LeaseRecord {
     ) -> Result<ElectionOutcome, kube::Error> {
         // A conflict is followed by a second attempt, which finds the new holder.
         for _ in 0..2 {
-            let spec = self.observed.as_ref().and_then(|(lease, since)| Some((lease.spec.as_ref()?, since.elapsed())));
+            let now = self.clock.now().mono;
+            let spec = self.observed.as_ref();
+            let spec = spec.and_then(|(lease, since)| Some((lease.spec.as_ref()?, now.saturating_sub(*since))));
             let next = match next_step(spec, identity, timings, Timestamp::now()) {
                 Step::Take(spec) | Step::Renew(spec) => spec,
                 Step::Wait(holder) => return Ok(ElectionOutcome::OtherHolder { lease: self.name.clone(), holder }),
@@ -168,7 +175,7 @@ impl LeaseRecord {
         let since = match &self.observed {
             // Metadata may have changed, and the resourceVersion with it.
             Some((_, since)) if is_unchanged => *since,
-            _ => Instant::now(),
+            _ => self.clock.now().mono,
         };
         self.observed = found.map(|lease| (lease, since));
     }
@@ -189,7 +196,7 @@ impl LeaseRecord {
                 leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await?
             }
         };
-        self.observed = Some((stored, Instant::now()));
+        self.observed = Some((stored, self.clock.now().mono));
         Ok(term)
     }
 
