@@ -1,7 +1,9 @@
 // Routes of the UI. An address contains the complete state of its view. The start page and the results are part of the first load; other
 // views are loaded when they are opened.
-import { lazy, Suspense, useEffect, type ComponentType } from 'react'
+import { Suspense, useEffect, type ComponentType } from 'react'
 import { Link, useLocation } from 'wouter'
+import { ErrorBoundary, useOnAddressChange } from './parts/ErrorBoundary'
+import { lazyPart } from './parts/LazyPart'
 import { Loading } from './parts/Loading'
 import { sectionOf, type Section } from './sections'
 import { useText } from './text'
@@ -13,11 +15,12 @@ const loadPropagation = () => import('./views/propagation/PropagationViews').the
 const loadAnalysis = () => import('./views/analysis/AnalysisViews').then((view) => ({ default: view.AnalysisViews }))
 const loadSaved = () => import('./views/Saved').then((view) => ({ default: view.Saved }))
 
-const Resource = lazy(loadResource)
-const FleetViews = lazy(loadFleet)
-const PropagationViews = lazy(loadPropagation)
-const AnalysisViews = lazy(loadAnalysis)
-const Saved = lazy(loadSaved)
+const VIEW = { isView: true }
+const Resource = lazyPart(loadResource, VIEW)
+const FleetViews = lazyPart(loadFleet, VIEW)
+const PropagationViews = lazyPart(loadPropagation, VIEW)
+const AnalysisViews = lazyPart(loadAnalysis, VIEW)
+const Saved = lazyPart(loadSaved, VIEW)
 
 const LOADERS: Partial<Record<Section, () => Promise<unknown>>> = {
   home: loadHome,
@@ -39,7 +42,7 @@ const VIEWS: Record<Section, ComponentType> = {
   saved: Saved,
 }
 
-/** Starts to load the view of a path, in parallel with the request for the session. If loading fails, showing the view loads it again. */
+/** Starts to load the view of a path, in parallel with the request for the session. A failure is ignored here: the view loads its code itself. */
 export function preloadView(path: string): void {
   const section = sectionOf(path)
   void (section && LOADERS[section]?.())?.catch(() => undefined)
@@ -50,9 +53,29 @@ export function Views() {
   const section = sectionOf(path)
   const View = section ? VIEWS[section] : NoSuchPage
   return (
-    <Suspense fallback={<Loading />}>
-      <View />
-    </Suspense>
+    <ErrorBoundary catches={() => true} fallback={({ error }, retry) => <ViewFailure error={error} onRetry={retry} />}>
+      {() => (
+        <Suspense fallback={<Loading />}>
+          <View />
+        </Suspense>
+      )}
+    </ErrorBoundary>
+  )
+}
+
+/** Message in the place of a view that has failed. The navigation stays, and another address shows its view. */
+function ViewFailure({ error, onRetry }: { error: Error; onRetry: () => void }) {
+  const t = useText()
+  useOnAddressChange(onRetry)
+  return (
+    <div className="page">
+      <p role="alert">
+        {t.viewFailed(error.message)}{' '}
+        <button type="button" onClick={onRetry}>
+          {t.retry}
+        </button>
+      </p>
+    </div>
   )
 }
 

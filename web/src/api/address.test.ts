@@ -14,6 +14,7 @@ test('absent parameters are omitted', () => {
 test.each([
   { q: 'kind:pod', columns: undefined, live: false },
   { q: '', columns: ['name', 'cluster'], live: true },
+  { q: 'kind:pod', columns: undefined, wide: true, live: false },
 ])('a search view round-trips through its address: %j', (view) => {
   const address = searchAddress(view)
   expect(readSearch(address.slice(address.indexOf('?')))).toEqual(view)

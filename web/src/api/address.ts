@@ -18,14 +18,16 @@ export interface SearchView {
   q: string
   /** Columns by name; absent: the user's preference. */
   columns?: string[] | undefined
+  /** The table has all printed columns of its kind; absent: the user's preference, or no if there are `columns`. */
+  wide?: boolean | undefined
   live?: boolean | undefined
   /** The selected result is shown next to the list. */
   peek?: boolean | undefined
 }
 
 export function readSearch(search: string): SearchView {
-  const { q = '', columns, live, peek } = readAddress(search)
-  return { q, columns: columns ? columns.split(',') : undefined, live: live === 'true', peek: peek === 'true' || undefined }
+  const { q = '', columns, wide, live, peek } = readAddress(search)
+  return { q, columns: columns ? columns.split(',') : undefined, wide: wide === 'true' || undefined, live: live === 'true', peek: peek === 'true' || undefined }
 }
 
 /** The query that an address shows; undefined if it is not that of the search page. */
@@ -33,8 +35,8 @@ export function queryAt({ pathname, search }: Pick<Location, 'pathname' | 'searc
   return pathname === '/search' ? readSearch(search).q : undefined
 }
 
-export function searchAddress({ q, columns, live, peek }: SearchView): string {
-  return `/search${writeAddress({ q, columns: columns?.join(','), live: live || undefined, peek: peek || undefined })}`
+export function searchAddress({ q, columns, wide, live, peek }: SearchView): string {
+  return `/search${writeAddress({ q, columns: columns?.join(','), wide: wide || undefined, live: live || undefined, peek: peek || undefined })}`
 }
 
 /** Tabs of an object. */

@@ -3,7 +3,7 @@ import { useQuery } from '@tanstack/react-query'
 import { CONTROL_PLANE, getJson } from './client'
 import { CLUSTER_QUERY } from './clusters'
 import type { Hit } from './types'
-import { API } from './useSearch'
+import { API } from './searchApi'
 
 const WARNING = 'ui.crowsnest.io/warning'
 const READ_ONLY = 'ui.crowsnest.io/read-only'

@@ -4,7 +4,7 @@ import { parseQuantity } from './quantity'
 import type { Taint } from './karmada'
 import { getJson } from './client'
 import type { Hit } from './types'
-import { API } from './useSearch'
+import { API } from './searchApi'
 
 /** Query for the objects of all clusters. */
 export const CLUSTER_QUERY = 'kind:cluster group:cluster.karmada.io cluster:"@control-plane"'

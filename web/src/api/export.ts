@@ -1,6 +1,6 @@
 // Exports all hits of a query as a file, which the server generates.
 import { request } from './client'
-import { API } from './useSearch'
+import { API } from './searchApi'
 
 export type Format = 'jsonl' | 'csv'
 

@@ -17,6 +17,7 @@ it.each([
   [{ apiVersion: 'v1', kind: 'Node', namespace: 'default', name: 'n1' }, '/object?cluster=m1&apiVersion=v1&resource=nodes&name=n1'],
   [{ apiVersion: 'policy.karmada.io/v1alpha1', kind: 'ClusterPropagationPolicy', name: 'p' }, '/object?cluster=m1&apiVersion=policy.karmada.io%2Fv1alpha1&resource=clusterpropagationpolicies&name=p'],
   // The resource of a custom kind is unknown: a search finds it.
-  [{ apiVersion: 'example.com/v1', kind: 'Thing', namespace: 'shop', name: 'x' }, '/search?q=kind%3AThing+name%3A%3D%22x%22+ns%3A%3D%22shop%22+cluster%3A%3D%22m1%22'],
+  [{ apiVersion: 'example.com/v1', kind: 'Thing', namespace: 'shop', name: 'x' }, '/search?q=kind%3AThing.example.com+name%3A%3D%22x%22+ns%3A%3D%22shop%22+cluster%3A%3D%22m1%22'],
+  [{ kind: 'Thing', name: 'x' }, '/search?q=kind%3AThing+name%3A%3D%22x%22+cluster%3A%3D%22m1%22'],
   [{ kind: 'Pod' }, undefined],
 ])('the address of %j is %s', (involved, address) => expect(involvedAddress('m1', involved)).toBe(address))

@@ -1,6 +1,6 @@
 // The involved object and the last occurrence of an Event.
 import { objectAddress, searchAddress } from './address'
-import { groupOf } from './client'
+import { groupOf, qualifiedName } from './client'
 import { resourceOf } from './kinds'
 import type { KubeEvent, KubeObject } from './types'
 
@@ -23,7 +23,7 @@ export function involvedAddress(cluster: string, { apiVersion, kind, namespace, 
   const resource = apiVersion === undefined ? undefined : resourceOf(apiVersion, kind)
   // Events about objects without a namespace may name the namespace of the Event.
   if (apiVersion !== undefined && resource !== undefined) return objectAddress({ cluster, apiVersion, resource, namespace: CLUSTER_SCOPED.has(kind) ? undefined : namespace || undefined, name })
-  return searchAddress({ q: `kind:${kind} name:="${name}"${namespace ? ` ns:="${namespace}"` : ''} cluster:="${cluster}"` })
+  return searchAddress({ q: `kind:${qualifiedName(kind, apiVersion ?? '')} name:="${name}"${namespace ? ` ns:="${namespace}"` : ''} cluster:="${cluster}"` })
 }
 
 /** The time of the last occurrence, of core/v1 and events.k8s.io/v1 Events. */

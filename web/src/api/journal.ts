@@ -3,7 +3,7 @@
 import { CONTROL_PLANE, getJson, type ObjectRef, qualifiedName } from './client'
 import type { Binding, ObjectReference } from './karmada'
 import type { KubeEvent, KubeObject, SkippedCluster } from './types'
-import { API } from './useSearch'
+import { API } from './searchApi'
 
 const CAUSE_ANNOTATION = 'journal.crowsnest.io/cause'
 const ENTRY_ANNOTATION = 'journal.crowsnest.io/entry'

@@ -12,7 +12,19 @@ it.each([
   ['gateways', 'Gateway', true],
   ['deploy', 'DeploymentRuntimeConfig', false],
   ['pods', 'PodTemplate', false],
+  ['deployments.apps', 'Deployment', true],
+  ['Deployment.apps', 'Deployment.apps', true],
+  ['deploy.apps', 'Deployment.apps', true],
+  ['networkpolicies.networking.k8s.io', 'NetworkPolicy.networking.k8s.io', true],
+  ['deployments.apps', 'Deployment.example.io', false],
+  ['deployments', 'Deployment.apps', false],
+  ['deployments.apps', 'Pod', false],
 ])('%s names %s: %s', (word, kind, expected) => expect(isKindName(word, kind)).toBe(expected))
+
+it('a kind without a group is not the one that is named with a group if any group is excluded', () => {
+  expect(isKindName('deployments.apps', 'Deployment', false)).toBe(false)
+  expect(isKindName('deploy', 'Deployment', false)).toBe(true)
+})
 
 it.each([
   ['apps/v1', 'ReplicaSet', 'replicasets'],

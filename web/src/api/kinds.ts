@@ -25,8 +25,18 @@ export function resourceOf(apiVersion: string, kind: string): string | undefined
   return KNOWN_GROUP_VERSIONS.test(apiVersion) ? plural(kind.toLowerCase()) : undefined
 }
 
-/** True if a value of `kind:` names this kind. */
-export function isKindName(word: string, kind: string): boolean {
-  const [name, expected] = [word.toLowerCase(), kind.toLowerCase()]
-  return name === expected || SHORT_NAMES[name] === expected || name === plural(expected)
+/** Splits a kind with its group at the first dot: `deployments.apps`. The group is undefined if there is none. */
+function splitGroup(word: string): [name: string, group: string | undefined] {
+  const [name = '', ...labels] = word.toLowerCase().split('.')
+  return [name, labels.length > 0 ? labels.join('.') : undefined]
+}
+
+/**
+ * True if a value of `kind:` names this kind. Results have a kind with its group (`Deployment.apps`) if several groups have a kind of that name,
+ * and only a value with that group names it. With `anyGroup`, a value with a group also names the kind without one (`Deployment`).
+ */
+export function isKindName(word: string, kind: string, anyGroup = true): boolean {
+  const [[name, group], [expected, expectedGroup]] = [splitGroup(word), splitGroup(kind)]
+  const isSameGroup = group === expectedGroup || (anyGroup && expectedGroup === undefined)
+  return isSameGroup && (name === expected || SHORT_NAMES[name] === expected || name === plural(expected))
 }

@@ -3,7 +3,7 @@ import { ApiError, CONTROL_PLANE, getJson, objectPath, request, type ObjectRef }
 import { parseJson, printJson, readJson } from './json'
 import { ReadCache } from './readCache'
 import type { Facets, KubeObject, SkippedCluster } from './types'
-import { API } from './useSearch'
+import { API } from './searchApi'
 
 /** Field manager of writes. */
 const FIELD_MANAGER = 'crowsnest-ui'

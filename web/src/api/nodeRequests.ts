@@ -1,7 +1,7 @@
 // Pods of a cluster's nodes and the resources that they request, counted and summed by the search API with the user's own permissions.
 import { getJson } from './client'
 import type { Groups, SkippedCluster } from './types'
-import { API } from './useSearch'
+import { API } from './searchApi'
 
 /** Resources whose requests are summed. */
 export const REQUESTED_RESOURCES = ['cpu', 'memory'] as const

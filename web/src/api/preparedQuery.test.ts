@@ -122,3 +122,14 @@ test('a cancelled stream delivers no further event', async () => {
   await expect(end).rejects.toThrow()
   expect(events).toEqual([])
 })
+
+test('several chunks of hits start one timer, which ends when the answer begins', async () => {
+  const stream = new ResultStream('/query')
+  await send(['matches', [1]])
+  await send(['matches', [2]])
+  expect(vi.getTimerCount()).toBe(1)
+  await send(['summary', { total: 3 }])
+  await send(['matches', [3]])
+  expect(vi.getTimerCount()).toBe(0)
+  expect(stream.takeEvents().length).toBe(4)
+})

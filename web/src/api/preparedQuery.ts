@@ -20,6 +20,8 @@ export class ResultStream {
   private readonly end: Promise<void>
   private buffer: ResultEvent[] = []
   private hasAnswer = false
+  /** Runs from the first hits until the answer begins. */
+  private summaryTimer: ReturnType<typeof setTimeout> | undefined
   private onEvent: ((...event: ResultEvent) => void) | undefined
 
   /** Sends the request. `onAnswer` is called once, when the answer begins. */
@@ -48,19 +50,21 @@ export class ResultStream {
   /** Aborts the request. No further event is delivered. */
   cancel(): void {
     this.abort.abort()
+    clearTimeout(this.summaryTimer)
   }
 
   private receive(event: string, data: unknown): void {
     this.buffer.push([event, data])
     // A microtask runs after the other events of the same chunk are received. The summary follows the last hits; facets may take longer.
     if (event === 'summary' || event === 'done' || event === 'error') queueMicrotask(() => this.beginAnswer())
-    else if (event === 'matches') setTimeout(() => this.beginAnswer(), SUMMARY_DELAY_MS)
+    else if (event === 'matches' && !this.hasAnswer) this.summaryTimer ??= setTimeout(() => this.beginAnswer(), SUMMARY_DELAY_MS)
     this.deliver()
   }
 
   private beginAnswer(): void {
     if (this.hasAnswer || this.abort.signal.aborted) return
     this.hasAnswer = true
+    clearTimeout(this.summaryTimer)
     this.onAnswer()
     this.deliver()
   }

@@ -2,7 +2,7 @@
 import { getJson } from './client'
 import { queryObjects } from './kube'
 import type { Hit, KubeObject } from './types'
-import { API } from './useSearch'
+import { API } from './searchApi'
 
 /** Printed columns that duplicate columns of every hit. */
 const STANDARD_COLUMNS = new Set(['print:Name', 'print:Age', '.metadata.name', '.metadata.creationTimestamp'])

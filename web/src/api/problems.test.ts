@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { quarterQueries, trendOf } from './problems'
+import { mergeSkipped, quarterQueries, trendOf } from './problems'
 
 test('Events are counted in each quarter of the last hour', () => {
   expect(quarterQueries('kind:event type:Warning last:<1h', Date.parse('2026-01-01T11:00:00Z') / 1000)).toEqual([
@@ -8,6 +8,13 @@ test('Events are counted in each quarter of the last hour', () => {
     'kind:event type:Warning last:2026-01-01T10:30:00Z..2026-01-01T10:44:59Z',
     'kind:event type:Warning last:2026-01-01T10:45:00Z..2026-01-01T10:59:59Z',
   ])
+})
+
+test('skipped clusters of several results are listed once', () => {
+  const outdated = { cluster: 'b', reason: 'no connection', ageSeconds: 90 }
+  const missing = { cluster: 'b', reason: 'no connection', missing: true }
+  const other = { cluster: 'a', reason: 'not ready', missing: true }
+  expect(mergeSkipped([[outdated], [], [missing, other], [outdated]])).toEqual([other, missing])
 })
 
 test.each([

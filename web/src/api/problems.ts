@@ -2,6 +2,7 @@
 import type { Tone } from '../parts/status'
 import { queryForBucket } from '../parts/time/times'
 import { countObjects, type CountResult } from './kube'
+import type { SkippedCluster } from './types'
 
 export const PROBLEMS = [
   { name: 'nodes', q: 'kind:node -status:Ready', tone: 'bad' },
@@ -12,6 +13,8 @@ export const PROBLEMS = [
   { name: 'quota', q: 'kind:resourcebinding reason:QuotaExceeded', tone: 'bad' },
   { name: 'unhealthy', q: 'kind:resourcebinding,clusterresourcebinding health:Unhealthy', tone: 'bad' },
   { name: 'pods', q: 'kind:pod -status:Running,Completed,Succeeded', tone: 'bad' },
+  // Workloads that are not propagated have no binding that reports their health.
+  { name: 'workloads', q: 'kind:deployment.apps,statefulset.apps,daemonset.apps,job.batch is:unhealthy -cluster:@control-plane', tone: 'warn' },
   { name: 'warnings', q: 'kind:event type:Warning last:<1h', tone: 'warn' },
 ] as const satisfies readonly { name: string; q: string; tone: Tone }[]
 
@@ -24,10 +27,26 @@ export interface Problem {
   result: CountResult
 }
 
+export interface ProblemReport {
+  problems: Problem[]
+  /** Clusters whose data is missing or outdated, so that there may be further problems. */
+  skipped: SkippedCluster[]
+}
+
 /** Problems that affect at least one object, with counts by cluster. */
-export async function readProblems(signal: AbortSignal): Promise<Problem[]> {
+export async function readProblems(signal: AbortSignal): Promise<ProblemReport> {
   const all = await Promise.all(PROBLEMS.map(async ({ name, q, tone }) => ({ name, q, tone, result: await countObjects(q, ['cluster'], signal) })))
-  return all.filter(({ result }) => result.total > 0)
+  return { problems: all.filter(({ result }) => result.total > 0), skipped: mergeSkipped(all.map(({ result }) => result.skipped)) }
+}
+
+/** Each cluster that one of several results does not contain completely, once. Entries of missing data have precedence. */
+export function mergeSkipped(results: readonly SkippedCluster[][]): SkippedCluster[] {
+  const merged = new Map<string, SkippedCluster>()
+  for (const entry of results.flat()) {
+    const before = merged.get(entry.cluster)
+    if (!before || (entry.missing && !before.missing)) merged.set(entry.cluster, entry)
+  }
+  return [...merged.values()].sort((a, b) => a.cluster.localeCompare(b.cluster))
 }
 
 /** Points of a trend, in minutes before now. */

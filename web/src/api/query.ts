@@ -155,15 +155,19 @@ function hasValue(term: Term, field: string, value: string): boolean {
   const label = /^label:(.*)$/.exec(field)
   const expected = label ? `${label[1]}=${value}` : value
   if (term.field !== (label ? 'label' : canonicalField(field))) return false
-  return term.values.some((existing) => isSameValue(term.field, existing, expected))
+  return term.values.some((existing) => isSameValue(term.field, existing, expected, term.isExcluded))
 }
 
-/** True if two values of a field are equal, ignoring case; a kind also has a plural and short names. */
-export const isSameValue = (field: string | undefined, writtenValue: string, value: string) => writtenValue.toLowerCase() === value.toLowerCase() || (field === 'kind' && isKindName(writtenValue, value))
+/**
+ * True if two values of a field are equal, ignoring case; a kind also has a plural and short names. After a kind with its group is excluded, the
+ * result can still contain kinds of that name, which are those of other groups.
+ */
+export const isSameValue = (field: string | undefined, writtenValue: string, value: string, isExcluded: boolean) =>
+  writtenValue.toLowerCase() === value.toLowerCase() || (field === 'kind' && isKindName(writtenValue, value, !isExcluded))
 
 /** The term without one of its values; empty if none is left. */
 function withoutValue(term: Term, value: string): string {
-  const remaining = term.values.filter((existing) => !isSameValue(term.field, existing, value))
+  const remaining = term.values.filter((existing) => !isSameValue(term.field, existing, value, term.isExcluded))
   if (remaining.length === 0 || remaining.length === term.values.length) return ''
   return `${term.isExcluded ? '-' : ''}${term.writtenField}:${remaining.map(quote).join(',')}`
 }

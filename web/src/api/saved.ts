@@ -2,7 +2,7 @@
 import { useCallback, useEffect, useState } from 'react'
 import { getJson, request } from './client'
 import type { SavedSearch } from './types'
-import { API } from './useSearch'
+import { API } from './searchApi'
 
 const PATH = `${API}/savedsearches`
 

@@ -77,6 +77,15 @@ it('notices of the counts are added to the first ones', () => {
   expect(after(shown, START, event('notices', [first]), event('notices', [second]), done(0)).notices).toEqual([first, second])
 })
 
+it.each([
+  { name: 'complete', totalRelation: 'eq', notices: [] },
+  { name: 'incomplete', totalRelation: 'gte', notices: [{ message: 'a limit was reached' }] },
+])('live counts that are $name replace the total and the notices', ({ totalRelation, notices }) => {
+  const before = after(shown, event('notices', [{ message: 'before' }]))
+  const counted = after(before, event('counts', { total: 5, totalRelation, facets: NODE_FACETS, notices }))
+  expect([counted.done?.total, counted.done?.totalRelation, counted.facets, counted.notices]).toEqual([5, totalRelation, NODE_FACETS, notices])
+})
+
 it('an empty response replaces the previous results', () => {
   const empty = after(shown, START, event('facets', {}), done(0))
   expect(names(empty)).toEqual([])

@@ -1,6 +1,6 @@
 // Reducer for the state of a search: events of its stream, further pages, and live changes. Has no side effects.
 import { appendStreamedHits, applyChanges, appendPage, dropFarPages, NO_PAGES, restorePage, type Changes, type Pages } from './pages'
-import type { Facets, Groups, Hit, Notice, SearchDone, SkippedCluster } from './types'
+import type { Facets, Groups, Hit, LiveCounts, Notice, SearchDone, SkippedCluster } from './types'
 
 export type Live = 'off' | 'on' | 'paused'
 
@@ -134,9 +134,9 @@ function reduceEvent(state: ReducerState, event: string, data: unknown): Reducer
     case 'done':
       return finishHits(withoutPreviousFacets(base), data as SearchDone)
     case 'counts': {
-      const counts = data as { total: number; facets: Facets; groups?: Groups }
-      const done = base.done && { ...base.done, total: counts.total }
-      return { ...base, done, facets: counts.facets, countedQuery: base.query, groups: counts.groups ?? base.groups }
+      const { total, totalRelation, facets, groups, notices } = data as LiveCounts
+      const done = base.done && { ...base.done, total, totalRelation }
+      return { ...base, done, facets, countedQuery: base.query, groups: groups ?? base.groups, notices }
     }
     case 'error':
       return { ...withoutPreviousFacets(base), error: (data as { message: string }).message }

@@ -76,6 +76,16 @@ export interface SearchDone {
   wider?: { query: string; total: number }[]
 }
 
+/** Counts of a live search after changes. */
+export interface LiveCounts {
+  total: number
+  totalRelation: 'eq' | 'gte'
+  facets: Facets
+  groups?: Groups
+  /** All notices of the query and of the counts; they replace the previous ones. */
+  notices: Notice[]
+}
+
 export interface Suggestions {
   start: number
   end: number

@@ -2,7 +2,7 @@ import { useEffect, useState } from 'react'
 import { viewErrorOf } from './client'
 import { streamEvents } from './sse'
 import type { FleetStatus } from './types'
-import { API } from './useSearch'
+import { API } from './searchApi'
 
 /** Streams the fleet's status; reconnects with backoff, and returns the error in the meantime. */
 export function useFleet() {

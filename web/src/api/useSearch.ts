@@ -13,9 +13,6 @@ const SECOND_PAGE_DELAY_MS = 300
 /** Minimum interval between updates of live results, so that rows stay readable. */
 const UPDATE_INTERVAL_MS = 400
 
-export { API, FACETS } from './searchApi'
-export type { Live, SearchState } from './searchState'
-
 export interface Search extends SearchState {
   /** Reports the rendered rows, which determine the loaded pages. */
   setVisibleRows: (first: number, last: number) => void

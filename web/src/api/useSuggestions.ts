@@ -2,7 +2,7 @@ import { useLayoutEffect, useRef } from 'react'
 import { quote } from './query'
 import { characterOffset, byteOffset } from './tokens'
 import type { Suggestion, Suggestions } from './types'
-import { API } from './useSearch'
+import { API } from './searchApi'
 import { useTypedRequest, type TypedResponse } from './useTypeAhead'
 
 /** Maximum number of suggestions. */

@@ -6,9 +6,9 @@ export function Icon({ name }: { name: OtherIcon }) {
   return <SpriteIcon name={name} />
 }
 
-/** The icon of a kind. */
-export function KindIcon({ kind }: { kind: string }) {
-  return <SpriteIcon name={iconOfKind(kind)} />
+/** The icon of a kind in the group of `apiVersion`. */
+export function KindIcon({ kind, apiVersion }: { kind: string; apiVersion: string }) {
+  return <SpriteIcon name={iconOfKind(kind, apiVersion)} />
 }
 
 function SpriteIcon({ name }: { name: string }) {

@@ -10,7 +10,11 @@ it('every icon is in the sprite', () => {
 })
 
 it.each([
-  ['Pod', 'pod'],
-  ['ClusterPropagationPolicy', 'policy'],
-  ['Certificate', GENERIC],
-])('%s has the icon %s', (kind, icon) => expect(iconOfKind(kind)).toBe(icon))
+  ['v1', 'Pod', 'pod'],
+  ['apps/v1', 'Deployment', 'deployment'],
+  ['networking.k8s.io/v1', 'Ingress', 'ingress'],
+  ['policy.karmada.io/v1alpha1', 'ClusterPropagationPolicy', 'policy'],
+  ['cert-manager.io/v1', 'Certificate', GENERIC],
+  ['example.io/v1', 'Deployment', GENERIC],
+  ['cluster.x-k8s.io/v1beta1', 'Cluster', GENERIC],
+])('%s %s has the icon %s', (apiVersion, kind, icon) => expect(iconOfKind(kind, apiVersion)).toBe(icon))

@@ -1,4 +1,8 @@
 // Icons of kinds, in sprite.svg. A kind without an icon of its own has a generic one.
+import { groupOf } from '../api/client'
+
+/** Groups of Kubernetes and Karmada. A CustomResourceDefinition of others has a domain in its group. */
+const OWN_GROUP = /^[^.]*$|\.(k8s|karmada)\.io$/
 const ICONS: Record<string, string> = {
   Pod: 'pod',
   Deployment: 'deployment',
@@ -47,7 +51,7 @@ const ICONS: Record<string, string> = {
 }
 
 export const GENERIC = 'object'
-export const iconOfKind = (kind: string): string => ICONS[kind] ?? GENERIC
+export const iconOfKind = (kind: string, apiVersion: string): string => (OWN_GROUP.test(groupOf(apiVersion)) && ICONS[kind]) || GENERIC
 /** All icons of kinds. */
 export const KIND_ICONS: readonly string[] = [...new Set([...Object.values(ICONS), GENERIC])]
 /** Icons of the navigation and of controls. */

@@ -2,7 +2,7 @@ import { memo, useState } from 'react'
 import { excludedValues } from '../api/facets'
 import { selectionOf, toggleTerm } from '../api/query'
 import type { Facets, FacetValue } from '../api/types'
-import { FACETS } from '../api/useSearch'
+import { FACETS } from '../api/searchApi'
 import { useText } from '../text'
 import { ClusterName } from './ClusterName'
 

@@ -1,6 +1,6 @@
 import type { SkippedCluster } from '../api/types'
 import { useText } from '../text'
-import { ClusterName } from './ClusterName'
+import { ClusterLink } from './ClusterLink'
 import { skippedText } from './skipped'
 
 interface SkippedClustersProps {
@@ -20,7 +20,7 @@ export function SkippedClusters({ skipped, label, isIncomplete = false }: Skippe
       {label ?? t.notComplete}{' '}
       {skipped.map((entry) => (
         <span key={entry.cluster} className="chip">
-          <ClusterName name={entry.cluster} /> {skippedText(entry, t)}
+          <ClusterLink name={entry.cluster} /> {skippedText(entry, t)}
         </span>
       ))}
     </p>

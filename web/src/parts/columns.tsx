@@ -1,14 +1,16 @@
 // Columns of results: rendering, width, and name in the query language.
 import type { ReactNode } from 'react'
-import { objectAddress, searchAddress } from '../api/address'
+import { clusterAddress, objectAddress } from '../api/address'
+import { CONTROL_PLANE } from '../api/client'
 import type { Hit } from '../api/types'
 import type { Text } from '../text'
 import { KindIcon } from '../icons/Icon'
 import { ClusterName } from './ClusterName'
 import { splitByMarks, formatAgeSince } from './format'
-import { eventObjectQuery } from './eventObject'
+import { addressOfColumn, namespaceAddress, nodeAddress } from './mention'
 import { Pill } from './Pill'
 import { toneOfReady } from './status'
+import './mention.css'
 
 /** A column that every hit has. */
 export type ColumnName = keyof Text['columnNames']
@@ -30,19 +32,19 @@ export interface Column {
 }
 
 const ALL_COLUMNS: Column[] = [
-  { name: 'cluster', width: '130px', sort: 'cluster', show: (hit) => <ClusterName name={hit.cluster} />, title: (hit) => hit.cluster },
+  { name: 'cluster', width: '130px', sort: 'cluster', show: ({ cluster }) => (cluster === CONTROL_PLANE ? <ClusterName name={cluster} /> : <Mention href={clusterAddress(cluster)}><ClusterName name={cluster} /></Mention>), title: (hit) => hit.cluster },
   {
     name: 'kind',
     width: '140px',
     sort: 'kind',
     show: (hit) => (
       <>
-        <KindIcon kind={hit.kind} /> {hit.kind}
+        <KindIcon kind={hit.kind} apiVersion={hit.apiVersion} /> {hit.kind}
       </>
     ),
     title: (hit) => hit.kind,
   },
-  { name: 'namespace', width: '150px', sort: 'namespace', show: (hit) => hit.namespace },
+  { name: 'namespace', width: '150px', sort: 'namespace', show: (hit) => hit.namespace && <Mention href={namespaceAddress(hit, hit.namespace)}>{hit.namespace}</Mention> },
   {
     name: 'name',
     width: 'minmax(260px, 3fr)',
@@ -58,7 +60,7 @@ const ALL_COLUMNS: Column[] = [
   { name: 'status', width: '160px', sort: 'status', show: (hit) => hit.status && <Pill state={hit.status} /> },
   { name: 'ready', width: '80px', sort: 'ready', number: true, show: (hit) => hit.ready && <span className={toneOfReady(hit.ready)}>{hit.ready}</span> },
   { name: 'restarts', width: '90px', sort: 'restarts', number: true, show: (hit) => hit.restarts },
-  { name: 'node', width: '160px', sort: 'node', show: (hit) => hit.node },
+  { name: 'node', width: '160px', sort: 'node', show: (hit) => hit.node && <Mention href={nodeAddress(hit, hit.node)}>{hit.node}</Mention> },
   { name: 'images', width: 'minmax(200px, 1fr)', sort: 'image', show: (hit) => hit.images?.join(' '), title: (hit) => hit.images?.join('\n') },
   { name: 'created', width: '80px', sort: 'age', number: true, show: (hit, now) => formatAgeSince(hit.created, now), title: (hit) => hit.created },
   { name: 'createdAt', width: '180px', sort: 'created', field: 'created', show: (hit) => hit.created },
@@ -83,6 +85,15 @@ const ALL_COLUMNS: Column[] = [
 const BY_NAME = new Map(ALL_COLUMNS.map((column) => [column.name, column]))
 export const DEFAULT_COLUMNS: ColumnName[] = ['cluster', 'kind', 'namespace', 'name', 'status', 'ready', 'restarts', 'created', 'matched']
 
+/** A link to another object than that of the row. Rows and their links are not tab stops. */
+function Mention({ href, children }: { href: string; children: ReactNode }) {
+  return (
+    <a href={href} className="mention" tabIndex={-1}>
+      {children}
+    </a>
+  )
+}
+
 function Highlighted({ hit, field, text }: { hit: Hit; field: string; text: string }) {
   const reason = hit.matched.find((match) => match.field === field && match.text === text)
   return splitByMarks(text, reason?.marks).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))
@@ -94,13 +105,8 @@ function requestedColumn(name: string): Column | undefined {
   const value = (hit: Hit) => hit.columns?.[name]
   const show = (hit: Hit) => {
     const text = value(hit)
-    const q = text && eventObjectQuery(hit, name, text)
-    if (!q) return text
-    return (
-      <a href={searchAddress({ q })} tabIndex={-1}>
-        {text}
-      </a>
-    )
+    const address = text && addressOfColumn(hit, name, text)
+    return address ? <Mention href={address}>{text}</Mention> : text
   }
   return { name, width: 'minmax(120px, 1fr)', show, title: value }
 }

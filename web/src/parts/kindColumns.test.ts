@@ -1,12 +1,15 @@
 import { expect, it } from 'vitest'
 import type { Hit } from '../api/types'
-import { kindQueryOf, onlyKindOf, namesForNarrowScreen, numericColumns, requestedColumnNames, shownColumns, wideColumns } from './kindColumns'
+import { kindQueryOf, onlyKindOf, namesForNarrowScreen, numericColumns, requestedColumnNames, shownColumns, viewOfQuery, wideColumns } from './kindColumns'
 
 it.each([
   ['kind:pod', 'Pod'],
   ['kind:po ns:shop', 'Pod'],
   ['kind:Deployment sort:name', 'Deployment'],
   ['kind:certificate', 'certificate'],
+  ['kind:deployments.apps', 'Deployment'],
+  ['kind:Ingress.networking.k8s.io', 'Ingress'],
+  ['kind:deployments.example.io', 'deployments.example.io'],
   ['kind:pod,deploy', undefined],
   ['-kind:pod', undefined],
   ['kind:workload', undefined],
@@ -20,6 +23,7 @@ it.each([
   ['ns:shop kind:widget apiVersion:example.com/v1', 'kind:widget apiVersion:example.com/v1'],
   ['kind:Service apiversion:=serving.knative.dev/v1 web', 'kind:Service apiversion:=serving.knative.dev/v1'],
   ['kind:widget -apiVersion:example.com/v1beta1 group:example.com', 'kind:widget -apiVersion:example.com/v1beta1 group:example.com'],
+  ['kind:Deployments.apps ns:shop', 'kind:deployments.apps'],
   ['kind:pod,node apiVersion:v1', undefined],
   ['kind:widget OR apiVersion:v1', undefined],
   ['apiVersion:v1', undefined],
@@ -72,4 +76,13 @@ it('name and status are the first columns on a narrow screen', () => {
 it('requested columns of numbers are found by their values', () => {
   const hits = [hit({ columns: { 'print:Data': '3', 'print:Type': 'Opaque' } }), hit({ columns: { 'print:Data': '12' } })]
   expect(numericColumns(['restarts', 'print:Data', 'print:Type', 'print:None'], hits)).toEqual(['print:Data'])
+})
+
+it.each([
+  ['kind:pod sort:name', { columns: ['name'], wide: true }],
+  ['kind:po web', { columns: ['name'], wide: true }],
+  ['kind:node', {}],
+  ['web', {}],
+])('a table that was chosen for kind:pod is that of %s: %j', (q, expected) => {
+  expect(viewOfQuery({ q: 'kind:pod', columns: ['name'], wide: true, live: true }, q)).toEqual({ q, live: true, ...expected })
 })

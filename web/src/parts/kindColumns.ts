@@ -1,4 +1,6 @@
 // Default columns of results with one kind: the fields that matter most for it. Has no side effects.
+import type { SearchView } from '../api/address'
+import { isKindName } from '../api/kinds'
 import { selectionOf, fieldValues, quote, termsOf } from '../api/query'
 import type { Hit } from '../api/types'
 import { findColumns, DEFAULT_COLUMNS, isRequestedColumn, type Column } from './columns'
@@ -25,6 +27,18 @@ const COLUMNS_BY_KIND: Record<string, readonly string[]> = {
   HorizontalPodAutoscaler: [...NAME_COLUMNS, 'print:Reference', 'print:Targets', 'print:MinPods', 'print:MaxPods', 'print:Replicas', 'created'],
 }
 const KINDS = Object.keys(COLUMNS_BY_KIND)
+/** API groups of the kinds in the table; kinds that are not listed are in the core group. */
+const GROUPS_BY_KIND: Record<string, readonly string[]> = {
+  Deployment: ['apps'],
+  StatefulSet: ['apps'],
+  DaemonSet: ['apps'],
+  ReplicaSet: ['apps'],
+  Job: ['batch'],
+  CronJob: ['batch'],
+  Ingress: ['networking.k8s.io', 'extensions'],
+  Event: ['events.k8s.io'],
+  HorizontalPodAutoscaler: ['autoscaling'],
+}
 /** Values of `kind:` that match several kinds. */
 const KIND_GROUPS = new Set(['workload', 'workloads', 'all'])
 /** Maximum number of printed columns for a kind that is not in the table. */
@@ -37,13 +51,28 @@ export function onlyKindOf(q: string): string | undefined {
   const [only, ...others] = fieldValues(q, 'kind')
   if (only === undefined || others.length > 0 || !/^[\w.-]+$/.test(only) || KIND_GROUPS.has(only.toLowerCase())) return undefined
   if (selectionOf(q, 'kind', only) !== 'included') return undefined
-  return KINDS.find((kind) => selectionOf(q, 'kind', kind) === 'included') ?? only.toLowerCase()
+  return KINDS.find((kind) => isBuiltIn(only, kind)) ?? only.toLowerCase()
+}
+
+/** True if a value of `kind:` names a kind of the table: without a group, or with one of its groups. */
+function isBuiltIn(word: string, kind: string): boolean {
+  const names = word.includes('.') ? (GROUPS_BY_KIND[kind] ?? []).map((group) => `${kind}.${group}`) : [kind]
+  return names.some((name) => isKindName(word, name, false))
+}
+
+/** The view of another query: columns, and a wide table, are those of the kind for which they were chosen. */
+export function viewOfQuery(view: SearchView, q: string): SearchView {
+  // Called for each key: without own columns, no query is parsed.
+  const hasTable = view.columns !== undefined || view.wide !== undefined
+  return !hasTable || onlyKindOf(q) === onlyKindOf(view.q) ? { ...view, q } : { ...view, q, columns: undefined, wide: undefined }
 }
 
 /** Query for all objects of the only kind that a query matches, in the same groups and versions; undefined for several or any kinds. */
 export function kindQueryOf(q: string): string | undefined {
   const kind = onlyKindOf(q)
-  return kind === undefined ? undefined : [`kind:${quote(kind)}`, ...termsOf(q, ['apiVersion', 'group'])].join(' ')
+  if (kind === undefined) return undefined
+  const written = fieldValues(q, 'kind')[0]
+  return [`kind:${quote(written?.includes('.') ? written.toLowerCase() : kind)}`, ...termsOf(q, ['apiVersion', 'group'])].join(' ')
 }
 
 /** Names of the default columns for a kind; the printed columns of other kinds are taken from `hits`, the first page. */

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { GLYPHS, toneOf, toneOfReady } from './status'
+import { GLYPHS, toneOf, toneOfContainer, toneOfReady } from './status'
 
 it.each([
   ['Running', 'good'],
@@ -16,6 +16,18 @@ it.each([
   ['ErrImagePull', 'bad'],
   ['ImagePullBackOff', 'bad'],
   ['CreateContainerConfigError', 'bad'],
+  ['ErrImageNeverPull', 'bad'],
+  ['InvalidImageName', 'bad'],
+  ['PostStartHookError', 'bad'],
+  ['ContainerStatusUnknown', 'bad'],
+  ['UnexpectedAdmissionError', 'bad'],
+  ['NodeAffinity', 'bad'],
+  ['Evicted', 'bad'],
+  ['Preempting', 'bad'],
+  ['OutOfcpu', 'bad'],
+  ['OutOfmemory', 'bad'],
+  ['OutOfpods', 'bad'],
+  ['SchedulingGated', 'busy'],
   ['OOMKilled', 'bad'],
   ['ExitCode:137', 'bad'],
   ['Error', 'bad'],
@@ -33,5 +45,18 @@ it.each([
   [undefined, 'idle'],
   ['3', 'idle'],
 ] as const)('ready %s is %s', (ready, tone) => expect(toneOfReady(ready)).toBe(tone))
+
+it.each([
+  [{ name: 'running', reason: '', ready: true, init: false }, 'good'],
+  [{ name: 'running', reason: '', ready: false, init: false }, 'warn'],
+  [{ name: 'running', reason: '', ready: false, init: true }, 'busy'],
+  [{ name: 'waiting', reason: 'ContainerCreating', ready: false, init: false }, 'busy'],
+  [{ name: 'waiting', reason: '', ready: false, init: false }, 'busy'],
+  [{ name: 'waiting', reason: 'CrashLoopBackOff', ready: false, init: false }, 'bad'],
+  [{ name: 'terminated', reason: 'Completed', exitCode: 0, ready: false, init: false }, 'good'],
+  [{ name: 'terminated', reason: 'OOMKilled', exitCode: 137, ready: false, init: false }, 'bad'],
+  [{ name: 'terminated', reason: '', exitCode: 1, ready: false, init: false }, 'bad'],
+  [{ name: '', reason: '', ready: false, init: false }, 'idle'],
+] as const)('a container %j is %s', (state, tone) => expect(toneOfContainer(state)).toBe(tone))
 
 it('tones have different glyphs', () => expect(new Set(Object.values(GLYPHS)).size).toBe(5))

@@ -19,7 +19,7 @@ const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN'
 /** Proper names that are the same in every language. */
 const SAME_IN_ALL_LANGUAGES = new Set(['CPU', 'YAML', 'UID', 'API', 'Pod', 'Work', 'Finalizers', 'Generation', 'Shell', 'init'])
 /** Keys, queries, commands, and languages by their own names. */
-const UNTRANSLATED_PATHS = /^(locale|commandNames\.en|(keyTable|languageTable)\.\d+\.0|atHint)$/
+const UNTRANSLATED_PATHS = /^(locale|commandNames\.en|(keyTable|languageTable)\.\d+\.0|atHint|fromHint|toHint)$/
 
 /** Texts by path: `tabs.yaml`, `keyTable.2.1`; functions by their results for sample arguments. */
 function flattenTexts(catalogue: object, path = ''): [string, string][] {

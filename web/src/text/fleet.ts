@@ -19,6 +19,7 @@ const en = {
   noProblems: 'No problems.',
   problemNames: {
     pods: 'Failing pods',
+    workloads: 'Workloads not ready',
     nodes: 'Nodes not ready',
     unscheduled: 'Unscheduled bindings',
     drifted: 'Works that could not be applied',
@@ -122,6 +123,7 @@ const en = {
   requestedOfNode: (resource: 'cpu' | 'memory', node: string) => `${{ cpu: 'CPU', memory: 'memory' }[resource]} requested in ${node}`,
   requestsIncomplete: 'Requested amounts may be too low or outdated.',
   firstNodes: (n: number, all: number) => `The first ${n} of ${all} nodes; filter to see others.`,
+  moreNodes: (n: number) => (n === 1 ? '1 more node is not shown here.' : `${n.toLocaleString('en')} more nodes are not shown here.`),
   nodeCount: (n: number) => (n === 1 ? '1 node' : `${n.toLocaleString('en')} nodes`),
   unschedulable: 'unschedulable',
 
@@ -181,6 +183,7 @@ const zh: typeof en = {
   noProblems: '没有问题。',
   problemNames: {
     pods: '有问题的 Pod',
+    workloads: '未就绪的工作负载',
     nodes: '未就绪的节点',
     unscheduled: '找不到集群的 Binding',
     drifted: '未能应用的 Work',
@@ -284,6 +287,7 @@ const zh: typeof en = {
   requestedOfNode: (resource, node) => `${node} 中已请求的${{ cpu: ' CPU', memory: '内存' }[resource]}`,
   requestsIncomplete: '请求量可能偏低或已过时。',
   firstNodes: (n, all) => `${all} 个节点中的前 ${n} 个；请筛选。`,
+  moreNodes: (n) => `另有 ${n.toLocaleString('zh-CN')} 个节点未在此显示。`,
   nodeCount: (n) => `${n.toLocaleString('zh-CN')} 个节点`,
   unschedulable: '不可调度',
 

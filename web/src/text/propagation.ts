@@ -114,6 +114,8 @@ const en = {
   findCluster: 'Find a cluster',
   moreClusters: (n: number) => `and ${n.toLocaleString('en')} more; find them by name`,
   notShown: (n: number) => (n === 1 ? '1 more cluster is collapsed; select it above.' : `${n} more clusters are collapsed; select them above.`),
+  graphIncomplete: (cluster: string, n: number) => `${cluster}: there are more objects than the first ${n}, from which this tree is drawn.`,
+  podsCounted: (n: number) => `All ${n.toLocaleString('en')} pods are counted, those with most restarts first`,
   graphMissing: (cluster: string) => `${cluster}: not in the cache, or you may not read it there.`,
 
   driftOf: (cluster: string) => `Drift in ${cluster}`,
@@ -341,6 +343,8 @@ const zh: typeof en = {
   findCluster: '查找集群',
   moreClusters: (n) => `另有 ${n.toLocaleString('zh-CN')} 个；可按名称查找`,
   notShown: (n) => `另有 ${n} 个集群未展开；请在上方选择。`,
+  graphIncomplete: (cluster, n) => `${cluster}：对象不止绘制此树所用的前 ${n} 个。`,
+  podsCounted: (n) => `全部 ${n.toLocaleString('zh-CN')} 个 Pod 均已计数，按重启次数排列`,
   graphMissing: (cluster) => `${cluster}：缓存中没有，或您无权读取。`,
 
   driftOf: (cluster) => `${cluster} 中的漂移`,

@@ -149,7 +149,7 @@ function Confirm({ action, hits, onClose }: { action: BulkAction; hits: Hit[]; o
           return (
             <tr key={keyOf(hit)} data-state={state.status}>
               <th scope="row">
-                <KindIcon kind={hit.kind} /> {hit.name}
+                <KindIcon kind={hit.kind} apiVersion={hit.apiVersion} /> {hit.name}
               </th>
               <td>
                 <ClusterName name={hit.cluster} />

@@ -4,12 +4,20 @@ import { keyOf } from '../api/pages'
 import type { Hit } from '../api/types'
 import { QueryProvider } from '../parts/polledQuery'
 import { useText } from '../text'
+import { timeOfHit } from './object/objects'
 import { ObjectSummary } from './object/ObjectSummary'
 
 /** Time in milliseconds for which a selection must not change before its object is requested. */
 const DEBOUNCE_MS = 120
 
-export function HitPreview({ hit, onClose }: { hit: Hit | undefined; onClose: () => void }) {
+interface HitPreviewProps {
+  hit: Hit | undefined
+  /** Time of the query in Unix seconds; undefined: the present. */
+  moment: number | undefined
+  onClose: () => void
+}
+
+export function HitPreview({ hit, moment, onClose }: HitPreviewProps) {
   const t = useText()
   const debounced = useDebouncedHit(hit)
   return (
@@ -21,7 +29,7 @@ export function HitPreview({ hit, onClose }: { hit: Hit | undefined; onClose: ()
       </p>
       {debounced ? (
         <QueryProvider>
-          <ObjectSummary key={keyOf(debounced)} object={debounced} />
+          <ObjectSummary key={keyOf(debounced)} object={debounced} pastTime={timeOfHit(debounced, moment)} />
         </QueryProvider>
       ) : (
         <p className="empty">{t.nothingSelected}</p>

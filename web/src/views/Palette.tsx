@@ -7,13 +7,14 @@ import { keyOf } from '../api/pages'
 import { useSavedSearches } from '../api/saved'
 import { fromShorthand, isShorthand } from '../api/shorthand'
 import type { Hit } from '../api/types'
-import { API } from '../api/useSearch'
+import { API } from '../api/searchApi'
 import { useSuggestions } from '../api/useSuggestions'
 import { useTypedRequest } from '../api/useTypeAhead'
 import { KindIcon } from '../icons/Icon'
 import { ClusterName } from '../parts/ClusterName'
 import { ListOption } from '../parts/ListOption'
 import { Modal } from '../parts/Modal'
+import { pageCommands } from '../parts/pageCommands'
 import { Query } from '../parts/Query'
 import { addRecentQuery, favouritesFirst, recentQueriesOf, setPrefs, usePrefs } from '../prefs'
 import { setLocale, useText, type Text } from '../text'
@@ -25,8 +26,9 @@ interface Entry {
   about?: string | undefined
   /** Format of the text if it is a query or the name of a cluster or an object. */
   format?: 'query' | 'cluster' | 'object'
-  /** Kind of the object. */
+  /** Kind of the object, and the apiVersion with its group. */
   kind?: string
+  apiVersion?: string
   /** Action of Enter. Absent: Enter completes the text with `completed`. */
   run?: () => void
   completed?: string
@@ -118,10 +120,10 @@ export function Palette({ initialText, onClose, onKeys }: PaletteProps) {
   )
 }
 
-function ObjectName({ entry: { text, kind } }: { entry: Entry }) {
+function ObjectName({ entry: { text, kind, apiVersion = '' } }: { entry: Entry }) {
   return (
     <span>
-      {kind !== undefined && <KindIcon kind={kind} />}
+      {kind !== undefined && <KindIcon kind={kind} apiVersion={apiVersion} />}
       {kind !== undefined && ' '}
       {text}
     </span>
@@ -186,6 +188,7 @@ function useEntries(text: string, onKeys: () => void): Entry[] {
     signOut: session.signOut,
   }
   const commandEntries = Object.entries(commands).map(([name, run]): Entry => ({ key: name, text: t.commandNames[name as keyof typeof commands], run }))
+  const pageEntries = pageCommands().map(({ text, about, href }): Entry => ({ key: `page ${href}`, text, about, run: () => navigate(href) }))
   const suggestedClusters = (commandEntries.length > 0 && suggestions?.field === 'cluster' ? suggestions.items : []).map((item): Entry => {
     const name = item.text.replace(/^cluster:|^"|"$/g, '')
     return { key: `cluster ${name}`, text: name, format: 'cluster', about: t.clusterPage, run: () => navigate(clusterAddress(name)) }
@@ -194,12 +197,13 @@ function useEntries(text: string, onKeys: () => void): Entry[] {
   const savedEntries = searches.map(({ metadata, spec }): Entry => ({ key: metadata.name, text: spec.title, about: t.saved, run: search(spec.query) }))
   const recentEntries = recentQueriesOf(prefs, session.user).map((q): Entry => ({ key: `asked ${q}`, text: q, format: 'query', about: (prefs.starred[session.user] ?? []).includes(q) ? t.starredQuery : t.recent, run: search(q) }))
   const typedText = text.trim().toLowerCase()
-  const matching = [...savedEntries, ...commandEntries, ...clusters, ...recentEntries.slice(0, 10)].filter((entry) => entry.text.toLowerCase().includes(typedText))
+  const matching = [...pageEntries, ...savedEntries, ...commandEntries, ...clusters, ...recentEntries.slice(0, 10)].filter((entry) => entry.text.toLowerCase().includes(typedText))
   const objectEntries = objects.map((hit): Entry => ({
     key: `object ${keyOf(hit)}`,
     text: hit.name,
     format: 'object',
     kind: hit.kind,
+    apiVersion: hit.apiVersion,
     about: [hit.kind, hit.namespace, hit.cluster === CONTROL_PLANE ? t.controlPlane : hit.cluster].filter(Boolean).join(' · '),
     run: () => navigate(objectAddress(hit)),
   }))

@@ -1,5 +1,5 @@
 import { QueryClient, QueryClientProvider, useQuery } from '@tanstack/react-query'
-import { lazy, Suspense, useEffect, useState } from 'react'
+import { Suspense, useEffect, useState } from 'react'
 import { Link, useSearch as useParameters } from 'wouter'
 import { objectAddress, readObject, writeAddress, type ObjectView, type Tab } from '../api/address'
 import { ApiError, CONTROL_PLANE, getJson, objectPath, viewErrorOf, type ObjectRef } from '../api/client'
@@ -8,10 +8,12 @@ import { withTimeout, TimeoutError } from '../api/kube'
 import type { KubeObject } from '../api/types'
 import { useOnConnectionRestored } from '../api/useConnection'
 import { useCanI } from '../api/useCanI'
+import { lazyPart } from '../parts/LazyPart'
 import { ActionButton } from '../parts/ActionButton'
 import { ClusterNotice } from '../parts/ClusterNotice'
 import { Loading } from '../parts/Loading'
 import { useCopied } from '../parts/flash'
+import { usePageCommands } from '../parts/pageCommands'
 import { Popover } from '../parts/Popover'
 import { Skeleton } from '../parts/Skeleton'
 import { useTextOf } from '../text'
@@ -33,14 +35,15 @@ import { Overview } from './object/Overview'
 import { Related } from './object/Related'
 import { useViewParameters } from './object/state'
 import { shownTab, tabsOf } from './object/tabs'
+import { viewCommands } from './object/viewCommands'
 import { YamlTab } from './object/YamlTab'
 import './object/object.css'
 
-const PlacementSummary = lazy(() => import('./propagation/PlacementSummary').then((part) => ({ default: part.PlacementSummary })))
-const PlacementExplanation = lazy(() => import('./propagation/PlacementExplanation').then((part) => ({ default: part.PlacementExplanation })))
-const Topology = lazy(() => import('./propagation/Topology').then((part) => ({ default: part.Topology })))
-const Drift = lazy(() => import('./propagation/Drift').then((part) => ({ default: part.Drift })))
-const Terminal = lazy(() => import('./object/Terminal').then((part) => ({ default: part.Terminal })))
+const PlacementSummary = lazyPart(() => import('./propagation/PlacementSummary').then((part) => ({ default: part.PlacementSummary })))
+const PlacementExplanation = lazyPart(() => import('./propagation/PlacementExplanation').then((part) => ({ default: part.PlacementExplanation })))
+const Topology = lazyPart(() => import('./propagation/Topology').then((part) => ({ default: part.Topology })))
+const Drift = lazyPart(() => import('./propagation/Drift').then((part) => ({ default: part.Drift })))
+const Terminal = lazyPart(() => import('./object/Terminal').then((part) => ({ default: part.Terminal })))
 
 const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500) && !(error instanceof TimeoutError), staleTime: 2_000, networkMode: 'always' } } })
 
@@ -89,6 +92,9 @@ function ObjectPage({ view: { tab: requestedTab, ...ref } }: { view: ObjectView 
   const tab = shownTab(requestedTab, tabs, object.data !== undefined)
   const kind = object.data?.kind ?? ref.resource
   const commandContext = { kind, uid: object.data?.metadata.uid, view, ...(q !== undefined && { logs: q }), ...(about !== undefined && { about }) }
+  const commandTexts = { ...t.tabs, edit: t.edit, access: t.whoCanAccess }
+  const allowedTabs = tabs.filter((otherTab) => why[otherTab] === undefined)
+  usePageCommands(object.data ? viewCommands(ref, allowedTabs, tab).map((command) => ({ text: commandTexts[command.name], about: `${kind} ${name}`, href: command.href })) : [])
   const failure = viewErrorOf(object.error)
   const isDeleted = object.error instanceof ApiError && object.error.code === 404
   // The cache has revisions of a deleted object, and of an object whose cluster does not respond.

@@ -1,21 +1,23 @@
-import { lazy, memo, Suspense, useCallback, useDeferredValue, useEffect, useMemo, useState } from 'react'
+import { memo, Suspense, useCallback, useDeferredValue, useEffect, useMemo, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
-import { readSearch, searchAddress } from '../api/address'
+import { queryAt, readSearch, searchAddress, type SearchView } from '../api/address'
 import { keyOf } from '../api/pages'
 import { withoutTime, timeOf, toggleTerm } from '../api/query'
 import { useSavedSearches } from '../api/saved'
 import { useDefinitionPaths } from '../api/useDefinitionPaths'
-import { useSearch, type Live, type SearchState } from '../api/useSearch'
+import type { Live, SearchState } from '../api/searchState'
+import { useSearch } from '../api/useSearch'
 import type { Groups, Hit } from '../api/types'
+import { lazyPart } from '../parts/LazyPart'
 import { findColumns, isKindSpecific, type Column } from '../parts/columns'
-import { kindQueryOf, onlyKindOf, numericColumns, requestedColumnNames, shownColumns, wideColumns } from '../parts/kindColumns'
+import { kindQueryOf, onlyKindOf, numericColumns, requestedColumnNames, shownColumns, viewOfQuery, wideColumns } from '../parts/kindColumns'
 import { FacetRail } from '../parts/Facets'
 import { Hits } from '../parts/Hits'
 import { SearchBox } from '../parts/SearchBox'
 import { Skeleton } from '../parts/Skeleton'
 import { SkippedClusters } from '../parts/SkippedClusters'
 import { Tools } from '../parts/Tools'
-import { momentOf } from '../parts/time/times'
+import { momentOf, pastRangeOf } from '../parts/time/times'
 import { useIsNarrowScreen } from '../parts/useIsNarrowScreen'
 import { currentPrefs, addRecentQuery, recentQueriesOf, setPrefs, setWide, usePrefs, type Prefs } from '../prefs'
 import { useText } from '../text'
@@ -24,19 +26,19 @@ import { MAX_OBJECTS, nextSelectionStep } from './bulkSelection'
 import { useSession } from './SignIn'
 import { Start } from './home/Start'
 
-const Bulk = lazy(() => import('./Bulk').then((view) => ({ default: view.Bulk })))
-const Preview = lazy(() => import('./HitPreview').then((view) => ({ default: view.HitPreview })))
-const Histogram = lazy(() => import('../parts/time/Histogram').then((view) => ({ default: view.Histogram })))
+const Bulk = lazyPart(() => import('./Bulk').then((view) => ({ default: view.Bulk })))
+const Preview = lazyPart(() => import('./HitPreview').then((view) => ({ default: view.HitPreview })))
+const Histogram = lazyPart(() => import('../parts/time/Histogram').then((view) => ({ default: view.Histogram })))
 /** Loads the content of the start page. */
 export const loadHome = () => import('./home/Home').then((view) => ({ default: view.Home }))
-const Home = lazy(loadHome)
+const Home = lazyPart(loadHome)
 
 /** The search page: the box, and below it the start page or the results. */
 export function Search() {
   const t = useText()
   const [path, navigate] = useLocation()
   const view = readSearch(useParameters())
-  const { q, columns, live } = view
+  const { q, live } = view
   const isHome = path === '/'
   const { user } = useSession()
   const prefs = usePrefs()
@@ -46,7 +48,7 @@ export function Search() {
   const [selected, setSelected] = useState<Hit>()
   const [marked, setMarked] = useState<MarkedHits>(NO_HITS)
   const following: Live = !live ? 'off' : paused ? 'paused' : 'on'
-  const { kind, chosen, isWide } = tableOf(q, columns, prefs)
+  const { kind, chosen, isWide } = tableOf(view, prefs)
   const definitionPaths = useDefinitionPaths(isWide ? kindQueryOf(q) : undefined, q)
   const widePaths = isWide ? definitionPaths : undefined
   const result = useSearch(isHome ? undefined : q, following, requestedColumnNames(chosen, kind, widePaths).join())
@@ -63,15 +65,15 @@ export function Search() {
 
   // Callbacks read the current address, because their identity stays the same across renders.
   const updateView = useCallback(
-    (changed: { q?: string; columns?: string[] | undefined; live?: boolean; peek?: boolean }, replace = false) => {
+    (changed: Partial<SearchView>, replace = false) => {
       const now = window.location.pathname === '/search' ? readSearch(window.location.search) : { q: '' }
-      navigate(searchAddress({ ...now, ...changed }), { replace })
+      navigate(searchAddress({ ...viewOfQuery(now, changed.q ?? now.q), ...changed }), { replace })
     },
     [navigate],
   )
   /** The columns that this page will request for a query that is being typed. The paths of another kind are read when its query is shown. */
   const typedColumns = (query: string) => {
-    const table = tableOf(query, columns, prefs)
+    const table = tableOf(viewOfQuery(view, query), prefs)
     const paths = kindQueryOf(query) === kindQueryOf(q) ? definitionPaths : []
     return requestedColumnNames(table.chosen, table.kind, table.isWide ? paths : undefined).join()
   }
@@ -92,11 +94,24 @@ export function Search() {
       saveColumns(kind, names)
       // The chosen columns include those of a wide table.
       if (kind !== undefined) setWide(kind, false)
-      updateView({ columns: names }, true)
+      updateView({ columns: names, wide: undefined }, true)
     },
     [kind, updateView],
   )
-  const setWideTable = useCallback((wide: boolean) => kind !== undefined && setWide(kind, wide), [kind])
+  const setWideTable = useCallback(
+    (wide: boolean) => {
+      if (kind === undefined) return
+      setWide(kind, wide)
+      updateView({ wide: wide || undefined }, true)
+    },
+    [kind, updateView],
+  )
+  // A copied address shows the same table to other users.
+  const isInAddress = isHome || ((view.columns !== undefined || chosen === undefined) && (view.wide === true) === isWide)
+  useEffect(() => {
+    // The address may have changed since the page was rendered.
+    if (!isInAddress && queryAt(window.location) === q) updateView({ columns: chosen, wide: isWide || undefined }, true)
+  }, [isInAddress, q, chosen, isWide, updateView])
   const setLive = useCallback(
     (next: Live) => {
       setPaused(next === 'paused')
@@ -158,7 +173,7 @@ export function Search() {
               <Bulk marked={marked} onClear={() => setMarked(NO_HITS)} />
             </Suspense>
           )}
-          {moment === undefined && (
+          {(moment === undefined || pastRangeOf(q) !== undefined) && (
             <Suspense fallback={<div className="over-time" />}>
               <Histogram q={q} onQuery={setQuery} />
             </Suspense>
@@ -185,7 +200,7 @@ export function Search() {
             />
             {view.peek && (
               <Suspense fallback={null}>
-                <Preview hit={selected} onClose={() => setPreview(false)} />
+                <Preview hit={selected} moment={moment} onClose={() => setPreview(false)} />
               </Suspense>
             )}
             {/* Facets follow the results in the order of focus, because there may be a hundred values. */}
@@ -197,11 +212,14 @@ export function Search() {
   )
 }
 
-/** The only kind of a query, the columns that the user has chosen for its table, and whether the table has all printed columns. */
-function tableOf(q: string, columns: string[] | undefined, prefs: Prefs) {
+/**
+ * The only kind of a query, the columns that the user has chosen for its table, and whether the table has all printed columns. The address has
+ * precedence over the preferences: one with columns has a wide table only if it says so.
+ */
+function tableOf({ q, columns, wide }: SearchView, prefs: Prefs) {
   const kind = onlyKindOf(q)
   const chosen = columns ?? (kind === undefined ? prefs.columns : prefs.columnsOf[kind])
-  return { kind, chosen, isWide: kind !== undefined && prefs.wideKinds.includes(kind) }
+  return { kind, chosen, isWide: kind !== undefined && (wide ?? (columns === undefined && prefs.wideKinds.includes(kind))) }
 }
 
 const NO_HITS: MarkedHits = new Map()

@@ -1,7 +1,8 @@
-import { lazy, Suspense, useEffect, useState, type ReactNode } from 'react'
+import { Suspense, useEffect, useState, type ReactNode } from 'react'
 import { Link, useLocation } from 'wouter'
 import { useIsConnectionLost } from '../api/useConnection'
 import { Icon } from '../icons/Icon'
+import { lazyPart } from '../parts/LazyPart'
 import { isTyping, useKeys } from '../parts/keys'
 import { Modal } from '../parts/Modal'
 import { Popover } from '../parts/Popover'
@@ -12,8 +13,8 @@ import { Breadcrumbs } from './Breadcrumbs'
 import { overlayFor, withTypedText, type Overlay } from './overlay'
 import { useSession } from './SignIn'
 
-const Palette = lazy(() => import('./Palette').then((view) => ({ default: view.Palette })))
-const Keys = lazy(() => import('./Keys').then((view) => ({ default: view.Keys })))
+const Palette = lazyPart(() => import('./Palette').then((view) => ({ default: view.Palette })), { Frame: OverlayFrame })
+const Keys = lazyPart(() => import('./Keys').then((view) => ({ default: view.Keys })), { Frame: OverlayFrame })
 
 const NAVIGATION = [
   ['home', '/', 'home'],
@@ -87,6 +88,19 @@ function Offline() {
     <div role="status">
       {useIsConnectionLost() && <p className="offline">{t.offline}</p>}
     </div>
+  )
+}
+
+/** Dialog with the message that the code of another dialog could not be loaded. */
+function OverlayFrame({ onClose, children }: { onClose: () => void; children: ReactNode }) {
+  const t = useText()
+  return (
+    <Modal label={t.commands} className="palette" onClose={onClose}>
+      {children}
+      <button type="button" onClick={onClose}>
+        {t.close}
+      </button>
+    </Modal>
   )
 }
 

@@ -24,7 +24,7 @@ it('breadcrumbs of an object link to searches for its cluster, namespace and kin
   expect(breadcrumbsOf('/object', '?cluster=%40control-plane&apiVersion=apps%2Fv1&resource=deployments&namespace=shop&name=web').map(({ href }) => href)).toEqual([
     '/search?q=cluster%3A%40control-plane',
     '/search?q=cluster%3A%40control-plane+ns%3Ashop',
-    '/search?q=kind%3Adeployments+cluster%3A%40control-plane+ns%3Ashop',
+    '/search?q=kind%3Adeployments.apps+cluster%3A%40control-plane+ns%3Ashop',
     undefined,
   ])
 })

@@ -1,6 +1,6 @@
 // Breadcrumbs of a view. Has no side effects.
 import { clusterAddress, readAddress, readObject, readSearch, searchAddress } from '../api/address'
-import { CONTROL_PLANE } from '../api/client'
+import { CONTROL_PLANE, qualifiedName } from '../api/client'
 import { quote } from '../api/query'
 import type { Text } from '../text'
 
@@ -54,13 +54,13 @@ export function breadcrumbsOf(path: string, search: string): Breadcrumb[] {
 
 /** Breadcrumbs of an object: its cluster, namespace and kind link to searches for the objects in them. */
 function objectBreadcrumbs(search: string): Breadcrumb[] {
-  const { cluster, resource, namespace, name } = readObject(search)
+  const { cluster, apiVersion, resource, namespace, name } = readObject(search)
   const clusterQuery = `cluster:${quote(cluster)}`
   const namespaceQuery = namespace === undefined ? clusterQuery : `${clusterQuery} ns:${quote(namespace)}`
   return [
     { text: cluster, format: 'cluster', href: cluster === CONTROL_PLANE ? searchAddress({ q: clusterQuery }) : clusterAddress(cluster) },
     ...(namespace === undefined ? [] : [{ text: namespace, href: searchAddress({ q: namespaceQuery }) }]),
-    { text: resource, href: searchAddress({ q: `kind:${quote(resource)} ${namespaceQuery}` }) },
+    { text: resource, href: searchAddress({ q: `kind:${quote(qualifiedName(resource, apiVersion))} ${namespaceQuery}` }) },
     { text: name },
   ]
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { queryAtTime, BAR_COUNT, splitRange, queryForRange, timeFieldOf, queryForSpan, momentOf, histogramRange, parseTimeSeconds, joinBuckets, spanOf, queryForBucket } from './times'
+import { pastRangeOf, queryForTypedRange, typedRangeOf, queryAtTime, BAR_COUNT, splitRange, queryForRange, timeFieldOf, queryForSpan, momentOf, histogramRange, parseTimeSeconds, joinBuckets, spanOf, queryForBucket } from './times'
 
 const NOW = Date.parse('2026-08-01T12:00:00Z') / 1000
 const at = (time: string) => Date.parse(`2026-08-01T${time}Z`) / 1000
@@ -14,13 +14,23 @@ it.each([
 it.each([
   ['now-2h', at('10:00:00')],
   ['now-15m', at('11:45:00')],
+  ['now-1h30m', at('10:30:00')],
+  ['2h', at('10:00:00')],
+  ['day', at('12:00:00') - 86_400],
+  ['2h ago', undefined],
   ['10:05', at('10:05:00')],
   ['13:00', at('13:00:00') - 86_400],
   ['2026-08-01T09:00:00Z', at('09:00:00')],
   ['2026-08-01T09:00', at('09:00:00')],
+  ['2026-08-01 09:00', at('09:00:00')],
+  ['2026-08-01T09:00:00.5+01:00', at('08:00:00') + 0.5],
   ['2026-08-01', at('00:00:00')],
   ['', NOW],
   ['tea', undefined],
+  ['10', undefined],
+  ['25:00', undefined],
+  ['2026-08-01T25:00', undefined],
+  ['now-99999999999w', undefined],
 ])('%s is %s', (time, seconds) => expect(parseTimeSeconds(time, NOW)).toBe(seconds))
 
 it.each([
@@ -52,6 +62,31 @@ it('a new time replaces the previous one', () => {
   expect(queryAtTime('kind:pod changed:<1h', 'now-2h')).toBe('kind:pod at:now-2h')
   expect(queryAtTime('kind:pod at:now-2h', ' ')).toBe('kind:pod')
   expect(spanOf('kind:event last:<15m')).toBe('15m')
+})
+
+it.each([
+  ['kind:pod', '2026-08-01T10:00', '2026-08-01T10:09:59', 'kind:pod changed:2026-08-01T10:00:00Z..2026-08-01T10:09:59Z'],
+  ['kind:event last:<6h', 'now-2h', '', 'kind:event during:2026-08-01T10:00:00Z..2026-08-01T12:00:00Z'],
+  ['kind:pod during:now-3h..now-1h', '10:00', '11:00', 'kind:pod during:2026-08-01T10:00:00Z..2026-08-01T11:00:00Z'],
+  ['kind:pod', '', '10:00', undefined],
+  ['kind:pod', '10:00', '09:00', undefined],
+  ['kind:pod', 'tea', '', undefined],
+  ['kind:pod', '10:61', '', undefined],
+  ['kind:pod', 'now-99999999999w', '', undefined],
+])('in %s, the range from %j to %j is %s', (q, begin, end, expected) => expect(queryForTypedRange(q, begin, end, NOW)).toBe(expected))
+
+it.each([
+  ['kind:pod changed:10:00..11:00', ['10:00', '11:00'], undefined],
+  ['kind:event during:10:00..', ['10:00', ''], ['10:00', '']],
+  ['kind:pod changed:<1h', undefined, undefined],
+  ['kind:pod at:10:00', undefined, undefined],
+])('the range of %s is %j, that of the past %j', (q, range, past) => {
+  expect(typedRangeOf(q)).toEqual(range)
+  expect(pastRangeOf(q)).toEqual(past)
+})
+
+it('objects of a range of the past are counted by the time at which they match', () => {
+  expect(queryForBucket('status:Error during:10:00..11:00', { from: at('10:00:00'), to: at('10:02:00') })).toBe('status:Error during:2026-08-01T10:00:00Z..2026-08-01T10:01:59Z')
 })
 
 it('a selected range becomes a term of the query', () => {

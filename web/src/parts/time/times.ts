@@ -25,28 +25,43 @@ export function timeFieldOf(q: string): TimeField {
   return kinds.length > 0 && kinds.every((kind) => /^(ev|events?)$/.test(kind)) ? 'last' : 'changed'
 }
 
-const UNIT_SECONDS: Record<string, number> = { s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 }
+const UNIT_SECONDS: Record<string, number> = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 }
+/** Words of the query language for a duration before now, in seconds. */
+const WORD_SECONDS = new Map([['hour', 3_600], ['day', 86_400], ['week', 604_800], ['month', 30 * 86_400], ['year', 365 * 86_400]])
 
+/** Seconds of a duration such as `90s` or `2h30m`; undefined for other texts. */
 function parseDurationSeconds(text: string): number | undefined {
-  const [, count, unit] = /^(\d+)([smhdw])$/.exec(text) ?? []
-  return count === undefined || unit === undefined ? undefined : Number(count) * (UNIT_SECONDS[unit] ?? 0)
+  if (!/^(\d+(\.\d+)?(ms|[smhdw]))+$/.test(text)) return undefined
+  return [...text.matchAll(/([\d.]+)([a-z]+)/g)].reduce((sum, [, amount, unit = '']) => sum + Number(amount) * (UNIT_SECONDS[unit] ?? 0), 0)
 }
 
-/** Unix seconds of a time in the query language: `now-2h`, RFC 3339 (UTC without a zone), or `10:05`, which is the last one. */
+/**
+ * Unix seconds of a time in the query language: `now-2h`, `2h` or `day` before now, RFC 3339 (UTC without a zone), or `10:05`, which is the last one.
+ * Undefined for other texts.
+ */
 export function parseTimeSeconds(time: string, now: number): number | undefined {
-  const text = time.replace(/^"|"$/g, '')
+  const seconds = readTimeSeconds(time.replace(/^"|"$/g, ''), now)
+  // An hour or a duration can be out of range, as in `25:00`.
+  return seconds === undefined || Number.isNaN(new Date(seconds * 1000).getTime()) ? undefined : seconds
+}
+
+function readTimeSeconds(text: string, now: number): number | undefined {
   if (text === '' || text === 'now') return now
-  if (text.startsWith('now-')) {
-    const before = parseDurationSeconds(text.slice('now-'.length))
-    return before === undefined ? undefined : now - before
-  }
+  const before = WORD_SECONDS.get(text) ?? parseDurationSeconds(text.replace(/^now-/, ''))
+  if (before !== undefined) return now - before
   if (/^\d\d:\d\d(:\d\d)?$/.test(text)) {
     const today = Date.parse(`${new Date(now * 1000).toISOString().slice(0, 10)}T${text}Z`) / 1000
     return today > now ? today - SPANS['24h'] : today
   }
-  const zoned = /T.*(Z|[+-]\d\d:\d\d)$/.test(text) || !text.includes('T') ? text : `${text}Z`
-  const at = Date.parse(zoned) / 1000
-  return Number.isNaN(at) ? undefined : at
+  // Date.parse accepts many other texts, in the browser's time zone.
+  const [, date, clock = '00:00', zone = 'Z'] = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)(Z|[+-]\d\d:\d\d)?)?$/.exec(text) ?? []
+  return date === undefined ? undefined : Date.parse(`${date}T${clock}${zone}`) / 1000
+}
+
+/** The ends of the query's `during:`, which may be empty; undefined for other queries. */
+export function pastRangeOf(q: string): [begin: string, end: string] | undefined {
+  const [begin, end] = (fieldValues(q, 'during')[0] ?? '').split('..')
+  return begin !== undefined && end !== undefined ? [begin, end] : undefined
 }
 
 /** Unix seconds of the time that a query about the past refers to; the end of a range. Undefined for other queries. */
@@ -84,14 +99,15 @@ export function splitRange({ from, to }: Range): Range[] {
 
 const formatIso = (seconds: number) => new Date(Math.round(seconds) * 1000).toISOString().replace('.000Z', 'Z')
 
-/** The query for one bar; the language's ranges are inclusive. */
+/** The query for one bar; the language's ranges are inclusive. With `during:` it counts the objects that match at any time of the bar. */
 export function queryForBucket(q: string, { from, to }: Range): string {
-  return replaceTerms(q, TIME_FIELDS, `${timeFieldOf(q)}:${formatIso(from)}..${formatIso(to - 1)}`)
+  const field = timeFieldOf(q)
+  return replaceTerms(q, TIME_FIELDS, `${field === 'changed' && pastRangeOf(q) ? 'during' : field}:${formatIso(from)}..${formatIso(to - 1)}`)
 }
 
-/** The query for a selected range: Events that occurred in it, or objects that changed last in it. */
+/** The query for a selected range: Events that occurred in it, objects that changed last in it or, if the query has a range of the past, objects that match in it. */
 export function queryForRange(q: string, { from, to }: Range): string {
-  const field = timeFieldOf(q) === 'last' ? 'during' : 'changed'
+  const field = timeFieldOf(q) === 'last' || pastRangeOf(q) ? 'during' : 'changed'
   return replaceTerms(q, TIME_FIELDS, `${field}:${formatIso(from)}..${formatIso(to - 1)}`)
 }
 
@@ -104,6 +120,18 @@ export function queryForSpan(q: string, span: Span | undefined): string {
 export function queryAtTime(q: string, time: string): string {
   const text = time.trim()
   return replaceTerms(q, TIME_FIELDS, text === '' ? undefined : `at:${/^[\w.:+-]+$/.test(text) ? text : `"${text.replaceAll('"', '')}"`}`)
+}
+
+/** The query for a range whose ends are typed; an empty end is now. Undefined if they are no times, or in the wrong order. */
+export function queryForTypedRange(q: string, begin: string, end: string, now: number): string | undefined {
+  const [from, to] = [begin.trim() === '' ? undefined : parseTimeSeconds(begin.trim(), now), parseTimeSeconds(end.trim(), now)]
+  return from === undefined || to === undefined || to <= from ? undefined : queryForRange(q, { from, to: to + 1 })
+}
+
+/** The ends of the range in a query; undefined for other queries. */
+export function typedRangeOf(q: string): [begin: string, end: string] | undefined {
+  const [begin, end] = (fieldValues(q, timeFieldOf(q))[0] ?? '').split('..')
+  return begin !== undefined && end !== undefined ? [begin, end] : pastRangeOf(q)
 }
 
 /** The range from one bar to another, in any order. */

@@ -3,7 +3,7 @@ import { useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import { Link, useLocation } from 'wouter'
 import { objectAddress, searchAddress, writeAddress } from '../../api/address'
-import { ApiError, CONTROL_PLANE, type ObjectRef } from '../../api/client'
+import { ApiError, CONTROL_PLANE, qualifiedName, type ObjectRef } from '../../api/client'
 import { TAINT_EFFECTS, isCordoned, UNSCHEDULABLE, type Cluster, type Taint } from '../../api/karmada'
 import { countObjects, getObject, patchObject } from '../../api/kube'
 import { totalUsage } from '../../api/nodeMetrics'
@@ -380,7 +380,7 @@ function Apis({ cluster }: { cluster: Cluster }) {
               <dt>{groupVersion}</dt>
               <dd>
                 {resources.map(({ kind, name }) => (
-                  <Link key={name} className="chip" href={searchAddress({ q: `cluster:${cluster.metadata.name} kind:${kind}` })}>
+                  <Link key={name} className="chip" href={searchAddress({ q: `cluster:${cluster.metadata.name} kind:${qualifiedName(kind, groupVersion)}` })}>
                     {kind}
                   </Link>
                 ))}

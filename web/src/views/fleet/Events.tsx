@@ -8,6 +8,7 @@ import { involvedAddress, involvedObjectOf, lastOccurrence, newestFirst } from '
 import { clusterOf, countObjects, queryObjects } from '../../api/kube'
 import type { KubeEvent } from '../../api/types'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
+import { ClusterLink } from '../../parts/ClusterLink'
 import { ClusterName } from '../../parts/ClusterName'
 import { formatTime, formatAgeSince } from '../../parts/format'
 import { Options } from '../../parts/Options'
@@ -128,7 +129,7 @@ function useCounts(query: string, span: Span, live: boolean) {
 }
 
 const WIDTH = 900
-const HEIGHT = 110
+const HEIGHT = 112
 
 function Histogram({ query, span, live, onChoose, selectedFrom }: { query: string; span: Span; live: boolean; onChoose: (bucket: Bucket) => void; selectedFrom: string | undefined }) {
   const t = useTextOf(fleetText)
@@ -250,7 +251,7 @@ function EventRow({ event }: { event: KubeEvent }) {
     <tr>
       <td title={lastOccurrence(event)}>{formatAgeSince(lastOccurrence(event))}</td>
       <td>
-        <ClusterName name={cluster} />
+        <ClusterLink name={cluster} />
       </td>
       <td>
         <Pill state={event.type} tone={event.type === 'Warning' ? 'warn' : 'idle'} />

@@ -1,5 +1,5 @@
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
-import { clusterAddress, objectAddress, readAddress, writeAddress } from '../../api/address'
+import { clusterAddress, objectAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
 import type { Cluster } from '../../api/karmada'
 import type { NodeRequests } from '../../api/nodeRequests'
 import { formatQuantity } from '../../api/quantity'
@@ -8,7 +8,7 @@ import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 import { nodeMeasures } from './nodeMeasures'
 import { nodeUsages } from './nodeUsages'
-import { useNodes } from './Nodes'
+import { nodeQuery, useNodes } from './Nodes'
 import { useNodeMetrics } from './useNodeMetrics'
 
 interface NodeHeatmapProps {
@@ -25,7 +25,10 @@ export function NodeHeatmap({ name, cluster, requests }: NodeHeatmapProps) {
   const [, navigate] = useLocation()
   const { heat } = readAddress(useParameters())
   const metrics = useNodeMetrics(cluster)
-  const nodes = useNodes(`cluster:${name}`).data?.nodes ?? []
+  const nodesOfCluster = `cluster:${name}`
+  const { data } = useNodes(nodesOfCluster)
+  const nodes = data?.nodes ?? []
+  const hiddenCount = (data?.total ?? 0) - nodes.length
   const measures = nodeMeasures(nodes.map(({ metadata }) => metadata.name), requests, metrics)
   const measure = measures.find((candidate) => candidate.name === heat) ?? measures[0]
   if (!measure || nodes.length === 0) return null
@@ -58,6 +61,11 @@ export function NodeHeatmap({ name, cluster, requests }: NodeHeatmapProps) {
           )
         })}
       </ul>
+      {hiddenCount > 0 && (
+        <p className="notice">
+          {t.moreNodes(hiddenCount)} <Link href={searchAddress({ q: nodeQuery(nodesOfCluster) })}>{t.asQuery}</Link>
+        </p>
+      )}
     </>
   )
 }

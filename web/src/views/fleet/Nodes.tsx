@@ -33,7 +33,8 @@ export function Nodes() {
   )
 }
 
-const nodeQuery = (q: string) => `kind:node ${q}`.trim()
+/** Query for the nodes that match another query. */
+export const nodeQuery = (q: string) => `kind:node ${q}`.trim()
 
 /** The first nodes that match a query, and the total number. */
 export function useNodes(q: string) {

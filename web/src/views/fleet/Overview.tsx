@@ -9,6 +9,7 @@ import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
 import { formatNumber } from '../../parts/format'
 import { formatQuantity } from '../../api/quantity'
+import { SkippedClusters } from '../../parts/SkippedClusters'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
@@ -70,22 +71,25 @@ function Problems() {
     <>
       <h2>{t.problems}</h2>
       <QueryResult query={counts}>
-        {(problems) => {
-          if (problems.length === 0) return <p className="empty">{t.noProblems}</p>
+        {({ problems, skipped }) => {
+          if (problems.length === 0) return skipped.length > 0 ? <SkippedClusters skipped={skipped} /> : <p className="empty">{t.noProblems}</p>
           return (
-            <Table label={t.problems} headers={t.problemHeaders}>
-              {problems.map(({ name, q, result }) => (
-                <tr key={name} data-problem={name}>
-                  <th scope="row">
-                    <Link href={searchAddress({ q })}>{t.problemNames[name]}</Link>
-                  </th>
-                  <td className="number">{formatNumber(result.total)}</td>
-                  <td>
-                    <TopClusters q={q} values={result.facets.cluster ?? []} />
-                  </td>
-                </tr>
-              ))}
-            </Table>
+            <>
+              <SkippedClusters skipped={skipped} />
+              <Table label={t.problems} headers={t.problemHeaders}>
+                {problems.map(({ name, q, result }) => (
+                  <tr key={name} data-problem={name}>
+                    <th scope="row">
+                      <Link href={searchAddress({ q })}>{t.problemNames[name]}</Link>
+                    </th>
+                    <td className="number">{formatNumber(result.total)}</td>
+                    <td>
+                      <TopClusters q={q} values={result.facets.cluster ?? []} />
+                    </td>
+                  </tr>
+                ))}
+              </Table>
+            </>
           )
         }}
       </QueryResult>

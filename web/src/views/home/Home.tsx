@@ -6,9 +6,9 @@ import { getJson } from '../../api/client'
 import { readClusterSummaries, type ClusterSummary, type ResourceUsage } from '../../api/clusters'
 import { readPastCounts, readProblems, trendOf, type Problem } from '../../api/problems'
 import { formatQuantity } from '../../api/quantity'
-import type { ClusterStatus, FleetStatus, Hit } from '../../api/types'
+import type { ClusterStatus, FleetStatus, Hit, SkippedCluster } from '../../api/types'
 import { useFleet } from '../../api/useFleet'
-import { API } from '../../api/useSearch'
+import { API } from '../../api/searchApi'
 import { KindIcon } from '../../icons/Icon'
 import { QueryProvider, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
@@ -18,6 +18,7 @@ import { FavouriteCluster } from '../../parts/FavouriteCluster'
 import { formatNumber, formatAgeSince } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
 import { Skeleton } from '../../parts/Skeleton'
+import { SkippedClusters } from '../../parts/SkippedClusters'
 import { Spark } from '../../parts/Spark'
 import { GLYPHS, toneOfReadiness } from '../../parts/status'
 import { setAcknowledgements, usePrefs, type Acknowledgements } from '../../prefs'
@@ -28,6 +29,7 @@ import { DataAge } from '../fleet/DataAge'
 import { useSession } from '../SignIn'
 import { acknowledge, acknowledgedLast, validAcknowledgements } from './acknowledgements'
 import { clustersToShow, fleetHealthOf } from './fleetHealth'
+import { MAX_ROLLOUT_CANDIDATES, ROLLOUT_CANDIDATES_QUERY, ROLLOUT_COLUMNS, rolloutOf } from './rollouts'
 import './home.css'
 
 /** Maximum number of cluster cards; the fleet page shows all clusters. */
@@ -35,7 +37,6 @@ const MAX_CLUSTERS = 12
 /** Maximum number of recent changes, and of rollouts. */
 const MAX_CHANGES = 8
 const CHANGES_QUERY = 'kind:workload changed:<1h sort:-changed'
-const ROLLOUTS_QUERY = 'kind:deployment,statefulset,daemonset reason:ReplicaSetUpdated,NewReplicaSetCreated,FoundNewReplicaSet sort:-changed'
 const TREND_INTERVAL_MS = 300_000
 
 export function Home() {
@@ -49,18 +50,19 @@ export function Home() {
 function HomeContent() {
   const t = useTextOf(fleetText)
   const { fleet, errorMessage } = useFleet()
-  const problems = usePolledQuery(['problems'], readProblems, 10_000)
-  const acknowledgements = useAcknowledgements(problems.data, problems.dataUpdatedAt)
+  const report = usePolledQuery(['problems'], readProblems, 10_000)
+  const problems = report.data?.problems
+  const acknowledgements = useAcknowledgements(problems, report.dataUpdatedAt)
   if (!fleet) return errorMessage ? <p role="alert">{t.interrupted(errorMessage)}</p> : <Skeleton />
   return (
     <div className="home">
       {errorMessage && <p role="alert">{t.interrupted(errorMessage)}</p>}
-      <Verdict clusters={fleet.clusters} problems={problems.data} acknowledgements={acknowledgements} />
-      <Attention problems={problems.data ?? []} acknowledgements={acknowledgements} />
+      <Verdict clusters={fleet.clusters} problems={problems} skipped={report.data?.skipped ?? []} acknowledgements={acknowledgements} />
+      <Attention problems={problems ?? []} acknowledgements={acknowledgements} />
       <Clusters clusters={fleet.clusters} />
       <div className="pair">
-        <Recent kind="changes" q={CHANGES_QUERY} />
-        <Recent kind="rollouts" q={ROLLOUTS_QUERY} />
+        <Changes />
+        <Rollouts />
       </div>
       <Counts fleet={fleet} />
     </div>
@@ -80,17 +82,28 @@ function useAcknowledgements(problems: Problem[] | undefined, readAt: number): A
 
 const NO_ACKNOWLEDGEMENTS: Acknowledgements = {}
 
-function Verdict({ clusters, problems, acknowledgements }: { clusters: ClusterStatus[]; problems: Problem[] | undefined; acknowledgements: Acknowledgements }) {
+interface VerdictProps {
+  clusters: ClusterStatus[]
+  problems: Problem[] | undefined
+  /** Clusters that may have further problems. */
+  skipped: SkippedCluster[]
+  acknowledgements: Acknowledgements
+}
+
+function Verdict({ clusters, problems, skipped, acknowledgements }: VerdictProps) {
   const t = useTextOf(homeText)
   if (!problems) return <Skeleton />
-  const { tone, notReady } = fleetHealthOf(clusters, problems)
+  const { tone, notReady } = fleetHealthOf(clusters, problems, skipped.length === 0)
   const unacknowledged = problems.filter(({ name }) => acknowledgements[name] === undefined).length
   const problemText = problems.length === 0 ? t.allReady(clusters.length) : unacknowledged > 0 ? t.needAttention(unacknowledged) : t.allAcknowledged(problems.length)
   const text = clusters.length === 0 ? t.noClusters : notReady > 0 ? t.notReady(notReady, clusters.length) : problemText
   return (
-    <p className={`verdict ${tone}`} role="status">
-      <i aria-hidden="true">{GLYPHS[tone]}</i> {text}
-    </p>
+    <>
+      <p className={`verdict ${tone}`} role="status">
+        <i aria-hidden="true">{GLYPHS[tone]}</i> {text}
+      </p>
+      <SkippedClusters skipped={skipped} label={t.atLeast} />
+    </>
   )
 }
 
@@ -216,20 +229,44 @@ function UsageBar({ label, resource, usage }: { label: string; resource: 'cpu' |
   return <Bar label={label} used={usage.used} total={usage.total} text={`${t[resource]}: ${t.usedOf(formatQuantity(resource, usage.used), formatQuantity(resource, usage.total))}`} />
 }
 
-function Recent({ kind, q }: { kind: 'changes' | 'rollouts'; q: string }) {
+/** Hits of a query with these columns; undefined until they are loaded. */
+function useRecent(q: string, limit: number, columns: readonly string[]): Hit[] | undefined {
+  const path = `${API}/query?limit=${limit}&facets=&columns=${encodeURIComponent(columns.join())}&q=${encodeURIComponent(q)}`
+  return usePolledQuery(['recent', path], (signal) => getJson<{ hits: Hit[] }>(path, signal), 10_000).data?.hits
+}
+
+function Changes() {
+  const hits = useRecent(CHANGES_QUERY, MAX_CHANGES, ['changed'])
+  return <Recent kind="changes" q={CHANGES_QUERY} items={hits?.map((hit) => ({ hit }))} />
+}
+
+function Rollouts() {
   const t = useTextOf(homeText)
-  const recent = usePolledQuery(['recent', q], (signal) => getJson<{ hits: Hit[] }>(`${API}/query?limit=${MAX_CHANGES}&facets=&columns=changed&q=${encodeURIComponent(q)}`, signal), 10_000)
-  const hits = recent.data?.hits ?? []
+  const hits = useRecent(ROLLOUT_CANDIDATES_QUERY, MAX_ROLLOUT_CANDIDATES, ROLLOUT_COLUMNS)
+  const rollouts = hits?.flatMap((hit) => rolloutOf(hit) ?? []).slice(0, MAX_CHANGES)
+  return <Recent kind="rollouts" q={ROLLOUT_CANDIDATES_QUERY} items={rollouts?.map(({ hit, updated, desired }) => ({ hit, progress: t.updated(updated, desired) }))} />
+}
+
+interface RecentProps {
+  kind: 'changes' | 'rollouts'
+  /** Query of the heading's link. */
+  q: string
+  /** Undefined until they are loaded. */
+  items: { hit: Hit; progress?: string }[] | undefined
+}
+
+function Recent({ kind, q, items }: RecentProps) {
+  const t = useTextOf(homeText)
   return (
     <section aria-label={t[kind]}>
       <h2>
         <Link href={searchAddress({ q })}>{t[kind]}</Link>
       </h2>
-      {recent.data && hits.length === 0 && <p className="empty">{t.none[kind]}</p>}
+      {items?.length === 0 && <p className="empty">{t.none[kind]}</p>}
       <ul className="plain">
-        {hits.map((hit) => (
+        {items?.map(({ hit, progress }) => (
           <li key={`${hit.cluster}/${hit.kind}/${hit.namespace}/${hit.name}`}>
-            <KindIcon kind={hit.kind} /> <Link href={objectAddress(hit)}>{`${hit.namespace ? `${hit.namespace}/` : ''}${hit.name}`}</Link> <ClusterName name={hit.cluster} /> {hit.ready}{' '}
+            <KindIcon kind={hit.kind} apiVersion={hit.apiVersion} /> <Link href={objectAddress(hit)}>{`${hit.namespace ? `${hit.namespace}/` : ''}${hit.name}`}</Link> <ClusterLink name={hit.cluster} /> {hit.ready} {progress}{' '}
             <Pill state={hit.status} />{' '}
             <span className="why" title={hit.columns?.changed}>
               {t.changed(formatAgeSince(hit.columns?.changed))}

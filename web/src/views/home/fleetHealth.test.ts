@@ -18,6 +18,11 @@ it.each([
   expect(fleetHealthOf(clusters, problems)).toEqual({ tone, notReady })
 })
 
+it('an incomplete result without problems is a warning', () => {
+  expect(fleetHealthOf([cluster('a')], [], false)).toEqual({ tone: 'warn', notReady: 0 })
+  expect(fleetHealthOf([cluster('a')], [PODS], false).tone).toBe('bad')
+})
+
 it.each([
   [[], ['c', 'a']],
   [['b'], ['b', 'c']],

@@ -10,11 +10,14 @@ export interface FleetHealth {
   notReady: number
 }
 
-/** Overall health: bad if a cluster is not ready or an object is in a bad state, a warning if there are only evictions in progress or warnings. */
-export function fleetHealthOf(clusters: readonly ClusterStatus[], problems: readonly { name: ProblemName; tone: Tone }[]): FleetHealth {
+/**
+ * Overall health: bad if a cluster is not ready or an object is in a bad state, a warning if there are only evictions in progress or warnings, or if
+ * the result is incomplete.
+ */
+export function fleetHealthOf(clusters: readonly ClusterStatus[], problems: readonly { name: ProblemName; tone: Tone }[], isComplete = true): FleetHealth {
   const notReady = clusters.filter(({ ready }) => ready !== 'True').length
   const isBad = notReady > 0 || problems.some(({ tone }) => tone === 'bad')
-  const tone: Tone = isBad ? 'bad' : problems.length > 0 ? 'warn' : clusters.length === 0 ? 'idle' : 'good'
+  const tone: Tone = isBad ? 'bad' : problems.length > 0 || !isComplete ? 'warn' : clusters.length === 0 ? 'idle' : 'good'
   return { tone, notReady }
 }
 

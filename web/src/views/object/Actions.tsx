@@ -1,11 +1,13 @@
 import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
+import { writeAddress } from '../../api/address'
 import { groupOf, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 import { useCanI } from '../../api/useCanI'
 import { ClusterName } from '../../parts/ClusterName'
 import { ActionButton } from '../../parts/ActionButton'
 import { FormDialog } from '../../parts/FormDialog'
+import { usePageCommands, type PageCommand } from '../../parts/pageCommands'
 import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
 import { describeError } from './describeError'
@@ -20,8 +22,12 @@ type Action = 'scale' | 'restart' | 'delete'
 export function Actions({ objectRef, object }: { objectRef: ObjectRef; object: KubeObject }) {
   const t = useTextOf(texts)
   const [view, changeView] = useViewParameters()
-  // The shortcut key in the search results opens the object page with `do=scale`.
-  const [action, setAction] = useState<Action | undefined>(view.do === 'scale' && canScale(objectRef) ? 'scale' : undefined)
+  // The shortcut key in the search results and the palette open the object page with `do=scale`.
+  const requestedAction = view.do === 'scale' && canScale(objectRef) ? 'scale' : view.do === 'restart' && canRestart(objectRef) ? 'restart' : undefined
+  const [action, setAction] = useState<Action | undefined>(requestedAction)
+  useEffect(() => {
+    if (requestedAction) setAction(requestedAction)
+  }, [requestedAction])
   const [result, setResult] = useState<ActionResult>()
   const client = useQueryClient()
   const { cluster, resource, namespace, name } = objectRef
@@ -29,6 +35,11 @@ export function Actions({ objectRef, object }: { objectRef: ObjectRef; object: K
   const mayDelete = useCanI({ ...attributes, verb: 'delete' })
   const mayPatch = useCanI({ ...attributes, verb: 'patch' })
   const mayScale = useCanI({ ...attributes, verb: 'patch', subresource: 'scale' })
+  const command = (text: string, requested: Action): PageCommand => ({ text, about: `${object.kind} ${name}`, href: `/object${writeAddress({ ...view, do: requested })}` })
+  usePageCommands([
+    ...(canScale(objectRef) && mayScale ? [command(t.scale, 'scale')] : []),
+    ...(canRestart(objectRef) && mayPatch ? [command(t.restart, 'restart')] : []),
+  ])
   const scope = namespace ?? t.anyNamespace
   const deniedReason = (isAllowed: boolean, verb: string, resourceName: string) => (isAllowed ? undefined : t.mayNot(verb, resourceName, scope, cluster))
   const undo = (replicas: number) => {

@@ -3,7 +3,7 @@ import type { ReactNode } from 'react'
 import { Link } from 'wouter'
 import { objectAddress } from '../../api/address'
 import { getJson, viewErrorOf, type ObjectRef } from '../../api/client'
-import { API } from '../../api/useSearch'
+import { API } from '../../api/searchApi'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
@@ -49,7 +49,12 @@ export function Dependents({ objectRef, direction, drawGraph }: Properties) {
               <NodeCells node={node} />
               <td>{distance}</td>
               <td title={via}>
-                {type} {from}
+                {type}{' '}
+                {from && (
+                  <Link href={objectAddress(from, 'related')}>
+                    {from.kind} {from.name}
+                  </Link>
+                )}
               </td>
             </tr>
           ))}

@@ -3,12 +3,13 @@ import { Link } from 'wouter'
 import { objectAddress, searchAddress, type Tab } from '../../api/address'
 import { CONTROL_PLANE, getJson, groupOf, type ObjectRef } from '../../api/client'
 import type { Hit, KubeObject } from '../../api/types'
-import { API } from '../../api/useSearch'
+import { API } from '../../api/searchApi'
 import { KindIcon } from '../../icons/Icon'
+import { ClusterLink } from '../../parts/ClusterLink'
 import { ClusterName } from '../../parts/ClusterName'
 import { formatAgeSince } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
-import { toneOf, toneOfReady } from '../../parts/status'
+import { GLYPHS, toneOf, toneOfReady } from '../../parts/status'
 import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
 import { headlineOf } from './headline'
@@ -47,11 +48,16 @@ export function Header({ objectRef, object, kind, isPropagated, tab }: HeaderPro
   return (
     <>
       <h1>
-        <KindIcon kind={kind} /> <small>{kind}</small> {name}
+        <KindIcon kind={kind} apiVersion={apiVersion} /> <small>{kind}</small> {name}
       </h1>
       <p className="identity">
-        {state && <Pill state={state.state} tone={state.tone} title={state.reason} />} <ClusterName name={cluster} />
-        {namespace && <> · {t.namespaceIs(namespace)}</>}
+        {state && <Pill state={state.state} tone={state.tone} title={state.reason} />} <ClusterLink name={cluster} />
+        {namespace && (
+          <>
+            {' · '}
+            <Link href={objectAddress({ cluster, apiVersion: 'v1', resource: 'namespaces', name: namespace })}>{t.namespaceIs(namespace)}</Link>
+          </>
+        )}
         {groupOf(apiVersion) && <> · {apiVersion}</>}
         {object && <> · {t.ageText(formatAgeSince(object.metadata.creationTimestamp))}</>}
       </p>
@@ -73,7 +79,7 @@ function Copies({ objectRef, hits, tab }: { objectRef: ObjectRef; hits: Hit[]; t
         const tone = hit.ready ? toneOfReady(hit.ready) : toneOf(hit.status)
         return (
           <Link key={hit.cluster} className={`chip ${tone}`} href={objectAddress(hit, tab)} title={hit.status}>
-            <ClusterName name={hit.cluster} /> {hit.ready ?? hit.status}
+            <i aria-hidden="true">{GLYPHS[tone]}</i> <ClusterName name={hit.cluster} /> {hit.ready ?? hit.status}
           </Link>
         )
       })}

@@ -1,9 +1,10 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { lazy, Suspense, useState, type ReactNode } from 'react'
+import { Suspense, useState, type ReactNode } from 'react'
 import { getJson, groupOf, viewErrorOf, type ObjectRef } from '../../api/client'
 import type { FacetValue, KubeObject } from '../../api/types'
 import { useCanI } from '../../api/useCanI'
-import { API } from '../../api/useSearch'
+import { API } from '../../api/searchApi'
+import { lazyPart } from '../../parts/LazyPart'
 import { ClusterName } from '../../parts/ClusterName'
 import { ActionButton } from '../../parts/ActionButton'
 import { Differences } from '../../parts/Differences'
@@ -22,8 +23,8 @@ import { useViewParameters } from './state'
 /** Number of versions whose changes are summarized at first, and with each click of the user. Each summary takes one request, or two if stored versions have field managers. */
 const SUMMARY_BATCH = 20
 
-const Restore = lazy(() => import('./Restore').then((part) => ({ default: part.Restore })))
-const Printed = lazy(() => import('./JsonAsYaml').then((part) => ({ default: part.JsonAsYaml })))
+const Restore = lazyPart(() => import('./Restore').then((part) => ({ default: part.Restore })))
+const Printed = lazyPart(() => import('./JsonAsYaml').then((part) => ({ default: part.JsonAsYaml })))
 
 /** History tab: cached versions of an object, and differences between two of them or from the same object in another cluster. */
 export function History({ objectRef, object }: { objectRef: ObjectRef; object: KubeObject | undefined }) {

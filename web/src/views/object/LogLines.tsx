@@ -1,6 +1,10 @@
 // Lines of a log, of which only the visible ones are rendered, with a histogram above them.
 import { memo, useLayoutEffect, useMemo, useRef, useState, type KeyboardEvent, type RefObject } from 'react'
+import { Link } from 'wouter'
+import { clusterAddress, objectAddress } from '../../api/address'
+import { CONTROL_PLANE } from '../../api/client'
 import { parseJson, printJson } from '../../api/json'
+import { ClusterLink } from '../../parts/ClusterLink'
 import { ClusterName } from '../../parts/ClusterName'
 import { ActionButton } from '../../parts/ActionButton'
 import { useCopied } from '../../parts/flash'
@@ -35,12 +39,13 @@ interface LinesProps {
   /** Text to highlight. */
   mark: string | undefined
   onChoose: (name: string | undefined) => void
-  /** Removes the filters, so that the lines around the selected one are shown; undefined without filters. */
-  onContext: (() => void) | undefined
+  /** The lines around the selected one are shown. */
+  isContextShown: boolean
+  onContext: (isShown: boolean) => void
 }
 
 /** The visible lines. If scrolled to the end, the view follows new lines; otherwise it keeps its position. */
-export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosenLineId, timestamps, wrap, mergesRepeats, mark, onChoose, onContext }: LinesProps) {
+export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosenLineId, timestamps, wrap, mergesRepeats, mark, onChoose, isContextShown, onContext }: LinesProps) {
   const t = useTextOf(texts)
   const box = useRef<HTMLDivElement>(null)
   const [viewport, setViewport] = useState({ top: 0, height: 600 })
@@ -110,7 +115,7 @@ export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosen
       <div
         className={`log${timestamps ? ' timed' : ''}${wrap ? ' wrap' : ''}`}
         ref={box}
-        role="listbox"
+        role="grid"
         aria-label={t.log}
         tabIndex={0}
         aria-activedescendant={selected && rows.some(({ line }) => line === selected) ? `line-${selected.sequence}` : undefined}
@@ -146,7 +151,7 @@ export function Lines({ buffer, bufferVersion, isFollowing, linkedLineId, chosen
           </button>
         </p>
       )}
-      {selected && <SelectedLine line={selected} onContext={onContext} onClose={() => onChoose(undefined)} />}
+      {selected && <SelectedLine line={selected} isContextShown={isContextShown} onContext={onContext} onClose={() => onChoose(undefined)} />}
     </>
   )
 }
@@ -226,28 +231,48 @@ interface RowProps {
 const Row = memo(function Row({ line, repeats, top, height, isChosen, timestamps, mark, onChoose }: RowProps) {
   const { source, text, time } = line
   return (
-    <div role="option" aria-selected={isChosen} id={`line-${line.sequence}`} className={`line ${levelOf(text) ?? ''}`} style={{ top, height }} onClick={() => onChoose(lineIdOf(line))}>
+    <div
+      role="row"
+      aria-selected={isChosen}
+      id={`line-${line.sequence}`}
+      className={`line ${levelOf(text) ?? ''}`}
+      style={{ top, height }}
+      // A click on a link leaves the page.
+      onClick={(event) => (event.target as Element).closest('a') === null && onChoose(lineIdOf(line))}
+    >
       <Source source={source} />
-      {timestamps && <time>{time?.slice(0, 23).replace('T', ' ')}</time>}
-      <code>{splitByText(shownText(text, repeats), mark).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))}</code>
+      {timestamps && <time role="gridcell">{time?.slice(0, 23).replace('T', ' ')}</time>}
+      <code role="gridcell">{splitByText(shownText(text, repeats), mark).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))}</code>
     </div>
   )
 })
 
-/** The source of a line: cluster, pod and container. */
+/** The page of the pod that wrote a line. */
+const podAddress = ({ cluster, namespace, pod }: Omit<LogSource, 'container'>) => objectAddress({ cluster, apiVersion: 'v1', resource: 'pods', namespace, name: pod })
+
+/** The source of a line: cluster, pod and container. Its links are not tab stops, because there is one for each line. */
 function Source({ source: { cluster, pod, container, namespace } }: { source: LogSource }) {
   return (
-    <span className="source" title={`${cluster} ${namespace}/${pod} ${container}`}>
-      <ClusterName name={cluster} />
+    <span role="gridcell" className="source" title={`${cluster} ${namespace}/${pod} ${container}`}>
+      {cluster === CONTROL_PLANE ? (
+        <ClusterName name={cluster} />
+      ) : (
+        <Link href={clusterAddress(cluster)} tabIndex={-1}>
+          <ClusterName name={cluster} />
+        </Link>
+      )}
       <span className="pod" style={{ borderLeftColor: stableColour(`${cluster}/${pod}`) }}>
-        {pod} {container}
+        <Link href={podAddress({ cluster, pod, namespace })} tabIndex={-1}>
+          {pod}
+        </Link>{' '}
+        {container}
       </span>
     </span>
   )
 }
 
 /** The selected line in full, with a button that copies its link. */
-function SelectedLine({ line, onContext, onClose }: { line: LogLine; onContext: (() => void) | undefined; onClose: () => void }) {
+function SelectedLine({ line, isContextShown, onContext, onClose }: Pick<LinesProps, 'isContextShown' | 'onContext'> & { line: LogLine; onClose: () => void }) {
   const t = useTextOf(texts)
   const common = useText()
   const [copied, copy] = useCopied()
@@ -255,15 +280,17 @@ function SelectedLine({ line, onContext, onClose }: { line: LogLine; onContext: 
   return (
     <section className="whole" aria-label={t.chosenLine}>
       <p className="tools">
-        <ClusterName name={source.cluster} /> {source.namespace}/{source.pod} {source.container} <time>{time}</time>
+        <ClusterLink name={source.cluster} />
+        <Link href={podAddress(source)}>
+          {source.namespace}/{source.pod}
+        </Link>{' '}
+        {source.container} <time>{time}</time>
         <ActionButton disabledReason={navigator.clipboard ? undefined : t.noClipboard} onClick={() => void copy(window.location.href)}>
           {copied !== undefined ? t.copied : t.copyLink}
         </ActionButton>
-        {onContext && (
-          <button type="button" onClick={onContext}>
-            {t.context}
-          </button>
-        )}
+        <ActionButton aria-pressed={isContextShown} onClick={() => onContext(!isContextShown)}>
+          {t.context}
+        </ActionButton>
         <button type="button" onClick={onClose}>
           {common.close}
         </button>

@@ -1,12 +1,15 @@
-import { useCallback, useMemo, useState } from 'react'
+import { useCallback, useMemo, useRef, useState } from 'react'
+import { Link } from 'wouter'
+import { objectAddress } from '../../api/address'
 import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
-import { ClusterName } from '../../parts/ClusterName'
+import { ClusterLink } from '../../parts/ClusterLink'
 import { ActionButton } from '../../parts/ActionButton'
 import { SkippedClusters } from '../../parts/SkippedClusters'
 import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
 import { containers, podsOf } from './facts'
+import { LogContext } from './LogContext'
 import { Lines } from './LogLines'
 import type { LogBuffer } from './logBuffer'
 import { useViewParameters } from './state'
@@ -29,7 +32,7 @@ export function Logs({ objectRef, object, q }: { objectRef: ObjectRef; object: K
   const [problem, setProblem] = useState<string>()
   const previous = view.previous === 'true'
   const follow = view.follow !== 'false' && !previous
-  const logRequest: LogRequest = {
+  const parameters: Omit<LogRequest, 'follow'> = {
     q,
     container: view.container,
     include: view.include,
@@ -37,10 +40,21 @@ export function Logs({ objectRef, object, q }: { objectRef: ObjectRef; object: K
     since: view.since,
     tail: view.tail,
     previous,
-    follow,
     line,
   }
-  const { buffer, status, bufferVersion, restart } = useLogs(logRequest)
+  // A stream that follows the logs is kept while it is paused. With other parameters, a paused view reads the existing lines only.
+  const streamKey = JSON.stringify(parameters)
+  const followedKey = useRef<string>(undefined)
+  if (follow) followedKey.current = streamKey
+  const isPaused = !follow && followedKey.current === streamKey
+  const logRequest: LogRequest = { ...parameters, follow: follow || isPaused }
+  const { buffer, status, bufferVersion, pausedLines, restart } = useLogs(logRequest, isPaused)
+  const refresh = () => {
+    if (!follow) followedKey.current = undefined
+    restart()
+  }
+  // The lines around a line in the address are shown, because the stream begins shortly before it.
+  const isContextShown = view.around === undefined ? view.line !== undefined && view.line === line : view.around === 'true'
   const names = useMemo(() => containers(object).map(({ name }) => name), [object])
   const choose = useCallback((name: string | undefined) => change({ line: name }), [change])
   const toggle = (name: string, isOn: boolean, isDefault = false) => change({ [name]: isOn === isDefault ? undefined : String(isOn) })
@@ -93,13 +107,14 @@ export function Logs({ objectRef, object, q }: { objectRef: ObjectRef; object: K
         <button type="button" onClick={() => downloadLogs(logRequest, objectRef.name).then(() => setProblem(undefined), (error: unknown) => setProblem(error instanceof Error ? error.message : String(error)))}>
           {t.download}
         </button>
-        <button type="button" onClick={restart}>
+        <button type="button" onClick={refresh}>
           {t.refresh}
         </button>
       </p>
       {problem && <p role="alert">{problem}</p>}
-      <LogStatusSummary status={status} buffer={buffer} />
-      <Lines buffer={buffer} bufferVersion={bufferVersion} isFollowing={follow} linkedLineId={line} chosenLineId={view.line} timestamps={view.timestamps === 'true'} wrap={view.wrap === 'true'} mergesRepeats={view.merge === 'true'} mark={view.mark} onChoose={choose} onContext={view.include || view.exclude ? () => change({ include: undefined, exclude: undefined }, true) : undefined} />
+      <LogStatusSummary status={status} buffer={buffer} pausedLines={isPaused ? pausedLines : undefined} />
+      <Lines buffer={buffer} bufferVersion={bufferVersion} isFollowing={follow} linkedLineId={line} chosenLineId={view.line} timestamps={view.timestamps === 'true'} wrap={view.wrap === 'true'} mergesRepeats={view.merge === 'true'} mark={view.mark} onChoose={choose} isContextShown={isContextShown} onContext={(isShown) => change({ around: String(isShown) })} />
+      {isContextShown && view.line !== undefined && <LogContext key={view.line} lineId={view.line} previous={previous} buffer={buffer} bufferVersion={bufferVersion} />}
     </>
   )
 }
@@ -127,13 +142,20 @@ function OptionalSelect({ label, none, options, value, onChange }: OptionalSelec
   )
 }
 
-function LogStatusSummary({ status, buffer }: { status: LogStatus; buffer: LogBuffer }) {
+interface LogStatusProps {
+  status: LogStatus
+  buffer: LogBuffer
+  /** Number of lines that have arrived since the view was paused; undefined if it is not. */
+  pausedLines: number | undefined
+}
+
+function LogStatusSummary({ status, buffer, pausedLines }: LogStatusProps) {
   const t = useTextOf(texts)
   const { state, reason, sources, refused, notices, skipped } = status
   return (
     <>
       <p className={state === 'broken' ? 'bad log-status' : 'notice log-status'}>
-        <span role="status">{t.logStates[state]}</span> {reason} · {t.logsOfPods(sources.size)} · {t.lineCount(buffer.total)}
+        <span role="status">{pausedLines === undefined ? t.logStates[state] : t.logPaused}</span> {pausedLines !== undefined && pausedLines > 0 && t.newLines(pausedLines)} {reason} · {t.logsOfPods(sources.size)} · {t.lineCount(buffer.total)}
         {buffer.dropped > 0 && <> · {t.linesDropped(buffer.dropped)}</>}
       </p>
       {notices.map((notice) => (
@@ -144,7 +166,7 @@ function LogStatusSummary({ status, buffer }: { status: LogStatus; buffer: LogBu
       <SkippedClusters skipped={skipped} />
       {refused.map(({ source, message }) => (
         <p key={`${source.cluster}/${source.namespace}/${source.pod}/${source.container}`} className="bad">
-          <ClusterName name={source.cluster} /> {source.pod} {source.container}: {message}
+          <ClusterLink name={source.cluster} /> <Link href={objectAddress({ cluster: source.cluster, apiVersion: 'v1', resource: 'pods', namespace: source.namespace, name: source.pod })}>{source.pod}</Link> {source.container}: {message}
         </p>
       ))}
     </>

@@ -1,4 +1,4 @@
-import { ClusterName } from '../../parts/ClusterName'
+import { ClusterLink } from '../../parts/ClusterLink'
 import { Pill } from '../../parts/Pill'
 import type { Node } from './layout'
 
@@ -8,7 +8,7 @@ export function NodeCells({ node }: { node: Node }) {
     <>
       <td>{node.kind}</td>
       <td>
-        <ClusterName name={node.cluster} />
+        <ClusterLink name={node.cluster} />
       </td>
       <td>
         <Pill state={node.status} /> {node.ready}

@@ -5,7 +5,8 @@ import { withTimeout } from '../../api/kube'
 import type { KubeObject } from '../../api/types'
 import { KindIcon } from '../../icons/Icon'
 import { usePolledQuery } from '../../parts/polledQuery'
-import { ClusterName } from '../../parts/ClusterName'
+import { ClusterLink } from '../../parts/ClusterLink'
+import { formatAgeSince, formatWeekdayTime } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
 import { Skeleton } from '../../parts/Skeleton'
 import { useTextOf } from '../../text'
@@ -13,7 +14,7 @@ import { objectText as texts } from '../../text/object'
 import { describeError } from './describeError'
 import { Failures } from './Failures'
 import { podsOf } from './facts'
-import { isSecret, readSecretWithoutValues } from './objects'
+import { isSecret, readPastObject, readSecretWithoutValues } from './objects'
 import { Overview } from './Overview'
 import './object.css'
 
@@ -23,22 +24,36 @@ export interface SummarizedObject extends ObjectRef {
   status?: string | undefined
 }
 
+interface ObjectSummaryProps {
+  object: SummarizedObject
+  /** Shows the version of this time, in Unix milliseconds; undefined: the current object. */
+  pastTime?: number | undefined
+}
+
 /** Summary of an object, beside a list or a graph. */
-export function ObjectSummary({ object: summarized }: { object: SummarizedObject }) {
+export function ObjectSummary({ object: summarized, pastTime }: ObjectSummaryProps) {
   const t = useTextOf(texts)
   const { cluster, apiVersion, resource, namespace, name } = summarized
   const ref = { cluster, apiVersion, resource, namespace, name }
-  const object = usePolledQuery(['object', ref], (signal) => (isSecret(ref) ? readSecretWithoutValues(ref, signal) : withTimeout((timeoutSignal) => getJson<KubeObject>(objectPath(ref), timeoutSignal), signal)))
+  const readCurrent = (signal: AbortSignal) => (isSecret(ref) ? readSecretWithoutValues(ref, signal) : withTimeout((timeoutSignal) => getJson<KubeObject>(objectPath(ref), timeoutSignal), signal))
+  const readShown = async (signal: AbortSignal) => (pastTime === undefined ? undefined : await readPastObject(ref, pastTime, signal)) ?? { object: await readCurrent(signal), version: undefined }
+  const object = usePolledQuery(['shown object', ref, pastTime], readShown, pastTime === undefined ? 5_000 : false)
+  const version = object.data?.version
   const failure = viewErrorOf(object.error)
   const tabs: Tab[] = ['yaml', 'events', 'related', 'history', ...(podsOf(ref, cluster) === undefined ? [] : (['logs'] as const))]
   return (
     <article className="resource">
       <h2>
-        <KindIcon kind={summarized.kind} /> <small>{summarized.kind}</small> <Link href={objectAddress(ref)}>{name}</Link>
+        <KindIcon kind={summarized.kind} apiVersion={apiVersion} /> <small>{summarized.kind}</small> <Link href={objectAddress(ref)}>{name}</Link>
       </h2>
       <p>
-        <Pill state={summarized.status} /> <ClusterName name={cluster} />
-        {namespace && <> · {t.namespaceIs(namespace)}</>}
+        <Pill state={summarized.status} /> <ClusterLink name={cluster} />
+        {namespace && (
+          <>
+            {' · '}
+            <Link href={objectAddress({ cluster, apiVersion: 'v1', resource: 'namespaces', name: namespace })}>{t.namespaceIs(namespace)}</Link>
+          </>
+        )}
       </p>
       <p className="acts">
         {tabs.map((tab) => (
@@ -51,8 +66,13 @@ export function ObjectSummary({ object: summarized }: { object: SummarizedObject
       {!object.data && failure === undefined && <Skeleton />}
       {object.data && (
         <>
-          <Failures objectRef={ref} object={object.data} />
-          <Overview objectRef={ref} object={object.data} />
+          {pastTime !== undefined && (
+            <p className="notice" role="note">
+              {version === undefined ? t.noVersionAt : version.deleted ? t.lastVersion(formatAgeSince(version.until)) : t.versionAt(formatWeekdayTime(new Date(version.from)))}
+            </p>
+          )}
+          <Failures objectRef={ref} object={object.data.object} isPast={version !== undefined} />
+          <Overview objectRef={ref} object={object.data.object} />
         </>
       )}
     </article>

@@ -11,7 +11,7 @@ import { Pill } from '../../parts/Pill'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
-import { factsOf, dataKeys, type Condition, type Container, type Port } from './facts'
+import { factsOf, dataKeys, objectOfField, type Condition, type Container, type Port } from './facts'
 
 /** Overview tab: important fields, conditions, containers, ports, labels and annotations of an object. */
 export function Overview({ objectRef, object }: { objectRef: ObjectRef; object: KubeObject }) {
@@ -30,7 +30,9 @@ export function Overview({ objectRef, object }: { objectRef: ObjectRef; object: 
         {fields.map(([name, value]) => (
           <div key={name}>
             <dt>{name}</dt>
-            <dd>{name === 'nodeName' ? <Link href={objectAddress({ cluster: objectRef.cluster, apiVersion: 'v1', resource: 'nodes', name: value })}>{value}</Link> : value}</dd>
+            <dd>
+              <FieldValue objectRef={objectRef} name={name} value={value} />
+            </dd>
           </div>
         ))}
         {involved && (
@@ -98,6 +100,12 @@ export function Overview({ objectRef, object }: { objectRef: ObjectRef; object: 
   )
 }
 
+/** The value of a field, as a link if it names an object. */
+function FieldValue({ objectRef, name, value }: { objectRef: ObjectRef; name: string; value: string }) {
+  const named = objectOfField(objectRef, name, value)
+  return named ? <Link href={objectAddress(named)}>{value}</Link> : value
+}
+
 /** True for a copy that is propagated from a template. */
 export const isManaged = (objectRef: ObjectRef, object: KubeObject) =>
   objectRef.cluster !== CONTROL_PLANE && canHaveJournal(objectRef, object)
@@ -139,7 +147,7 @@ function Containers({ containers }: { containers: Container[] }) {
   const t = useTextOf(texts)
   return (
     <Table caption label={t.containers} headers={t.containerColumns}>
-      {containers.map(({ name, init, image, state, ready, restarts, ports, requests, limits }) => (
+      {containers.map(({ name, init, image, state, tone, restarts, ports, requests, limits }) => (
         <tr key={name}>
           <th scope="row">
             {name} {init && <small>{t.init}</small>}
@@ -150,7 +158,7 @@ function Containers({ containers }: { containers: Container[] }) {
             </Link>
           </td>
           <td>
-            <Pill state={state} tone={ready === undefined ? 'idle' : ready ? 'good' : 'bad'} />
+            <Pill state={state} tone={tone ?? 'idle'} />
           </td>
           <td className="number">{restarts}</td>
           <td>{ports.join(', ')}</td>

@@ -3,7 +3,7 @@ import { useMemo } from 'react'
 import { Link, useLocation } from 'wouter'
 import { objectAddress } from '../../api/address'
 import { CONTROL_PLANE, getJson, viewErrorOf, type ObjectRef } from '../../api/client'
-import { API } from '../../api/useSearch'
+import { API } from '../../api/searchApi'
 import { ClusterMark, clusterColour } from '../../parts/ClusterName'
 import { Options } from '../../parts/Options'
 import { Table } from '../../parts/Table'
@@ -17,6 +17,7 @@ import { NodeCells } from './NodeCells'
 import { objectParameters } from './objects'
 import { useViewParameters } from './state'
 
+const DEPTHS = ['1', '2', '3', '4', '5']
 const DEFAULT_DEPTH = '2'
 
 /** Related tab: references from and to an object over several steps, as a graph or a table, or the objects that depend on it or on
@@ -25,7 +26,7 @@ export function Related({ objectRef }: { objectRef: ObjectRef }) {
   const t = useTextOf(texts)
   const [view, change] = useViewParameters()
   const direction = isDirection(view.side) ? view.side : undefined
-  const depth = view.depth ?? DEFAULT_DEPTH
+  const depth = DEPTHS.find((steps) => steps === view.depth) ?? DEFAULT_DEPTH
   const isTable = view.as === 'list'
   const isGraph = view.as === 'graph'
   const graph = useQuery({
@@ -67,7 +68,7 @@ export function Related({ objectRef }: { objectRef: ObjectRef }) {
         <label>
           {t.steps}{' '}
           <select value={depth} onChange={(event) => change({ depth: event.target.value })}>
-            {['1', '2', '3', '4', '5'].map((steps) => (
+            {DEPTHS.map((steps) => (
               <option key={steps}>{steps}</option>
             ))}
           </select>
@@ -208,6 +209,15 @@ function GraphBox({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: G
   )
 }
 
+/** The kind and name of a related object, as a link. */
+function NodeLink({ node }: { node: Node }) {
+  return (
+    <Link href={addressOf(node)}>
+      {node.kind} {node.name}
+    </Link>
+  )
+}
+
 interface Relation {
   role: { relation: Edge['relation']; end: 'from' | 'to' }
   other: number
@@ -247,7 +257,7 @@ function RelatedTable({ label, graph: { nodes, edges }, indices }: { label: stri
             <ul className="relations">
               {relationsOf(nth, edges).map(({ role, other }) => (
                 <li key={`${role.relation} ${role.end} ${other}`}>
-                  {t.relations[role.relation][role.end]} {nodes[other]?.kind} {nodes[other]?.name}
+                  {t.relations[role.relation][role.end]} {nodes[other] && <NodeLink node={nodes[other]} />}
                 </li>
               ))}
             </ul>

@@ -1,9 +1,10 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { lazy, Suspense, useEffect, useState } from 'react'
+import { Suspense, useEffect, useState } from 'react'
 import { getText, groupOf, objectPath, viewErrorOf, type ObjectRef } from '../../api/client'
 import { withTimeout } from '../../api/kube'
 import type { KubeObject } from '../../api/types'
 import { useCanI } from '../../api/useCanI'
+import { lazyPart } from '../../parts/LazyPart'
 import { ActionButton } from '../../parts/ActionButton'
 import { Loading } from '../../parts/Loading'
 import { useTextOf } from '../../text'
@@ -14,9 +15,9 @@ import { isSecret } from './objects'
 import { Managed } from './Overview'
 import { useViewParameters } from './state'
 
-const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
-const Edit = lazy(() => import('./Edit').then((part) => ({ default: part.Edit })))
-const Printed = lazy(() => import('./JsonAsYaml').then((part) => ({ default: part.JsonAsYaml })))
+const Editor = lazyPart(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
+const Edit = lazyPart(() => import('./Edit').then((part) => ({ default: part.Edit })))
+const Printed = lazyPart(() => import('./JsonAsYaml').then((part) => ({ default: part.JsonAsYaml })))
 
 interface YamlTabProps {
   objectRef: ObjectRef

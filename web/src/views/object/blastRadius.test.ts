@@ -15,7 +15,7 @@ test('rows contain the object from which they were reached', () => {
     { node: 2, distance: 2, edge: 1 },
     { node: 9, distance: 3, edge: 1 },
   ]
-  expect(toTableRows({ nodes, edges, reached, notices: [] }).map(({ node, distance, type, via, from }) => [node.name, distance, type, via, from])).toEqual([
+  expect(toTableRows({ nodes, edges, reached, notices: [] }).map(({ node, distance, type, via, from }) => [node.name, distance, type, via, `${from?.kind} ${from?.name}`])).toEqual([
     ['web-0', 1, 'USES →', 'spec.a, spec.b', 'Secret db'],
     ['web', 2, 'ROUTES_TO →', '', 'Pod web-0'],
   ])

@@ -26,8 +26,8 @@ export interface BlastRadiusRow {
   type: string
   /** Fields that state the edge. */
   via: string
-  /** Kind and name of the object at the other end of the edge. */
-  from: string
+  /** The object at the other end of the edge. */
+  from: Node | undefined
 }
 
 /** One row for each reached object, in the order of the response. */
@@ -38,7 +38,7 @@ export function toTableRows({ nodes, edges, reached }: BlastRadius): BlastRadius
     if (!node || !pathEdge) return []
     const otherNode = nodes[pathEdge.from === nth ? pathEdge.to : pathEdge.from]
     const arrow = pathEdge.from === nth ? `${pathEdge.type} →` : `← ${pathEdge.type}`
-    return [{ node, distance, type: arrow, via: pathEdge.via.join(', '), from: otherNode ? `${otherNode.kind} ${otherNode.name}` : '' }]
+    return [{ node, distance, type: arrow, via: pathEdge.via.join(', '), from: otherNode }]
   })
 }
 

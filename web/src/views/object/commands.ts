@@ -2,7 +2,7 @@
 import type { Tab } from '../../api/address'
 import { clusterRoot, CONTROL_PLANE, groupOf, type ObjectRef, qualifiedName } from '../../api/client'
 import { explanationPath, templateName } from '../../api/propagation'
-import { API } from '../../api/useSearch'
+import { API } from '../../api/searchApi'
 import { objectParameters } from './objects'
 
 export interface Command {
@@ -88,7 +88,8 @@ export function commandsFor(ref: ObjectRef, tab: Tab, { kind, uid, view, logs, a
       const container = flag('-c', view.container)
       const lines = joinWords(flag('--include', view.include), flag('--exclude', view.exclude))
       return [
-        { tool: 'kubectl', text: joinWords(kubectl, 'logs', typedName, container ?? '--all-containers', times, view.timestamps === 'true' && '--timestamps') },
+        // kubectl selects no pods of a CronJob.
+        ...(resource === 'cronjobs' ? [] : [{ tool: 'kubectl' as const, text: joinWords(kubectl, 'logs', typedName, container ?? '--all-containers', times, view.timestamps === 'true' && '--timestamps') }]),
         ...(logs ? [{ tool: 'crowsnest' as const, text: joinWords('crowsnest logs', shellQuote(logs), container && flag('-c', `^${view.container}$`), times, lines) }] : []),
       ]
     }

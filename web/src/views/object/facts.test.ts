@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { KubeObject } from '../../api/types'
-import { canRestart, canScale, conditions, containers, factsOf, podsOf, ports } from './facts'
+import { canRestart, canScale, conditions, containers, factsOf, objectOfField, podsOf, ports } from './facts'
 
 const object = (fields: Record<string, unknown>): KubeObject => ({ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'a' }, ...fields })
 
@@ -14,8 +14,8 @@ describe('containers', () => {
   it('of a pod have a state', () => {
     const status = { containerStatuses: [{ name: 'web', ready: false, restartCount: 4, state: { waiting: { reason: 'CrashLoopBackOff' } } }], initContainerStatuses: [{ name: 'first', ready: true, restartCount: 0, state: { terminated: { reason: 'Completed', exitCode: 0 } } }] }
     expect(containers(object({ spec, status }))).toEqual([
-      { ...plain, state: 'waiting (CrashLoopBackOff)', ready: false, restarts: 4 },
-      { name: 'first', image: 'busybox', init: true, ports: [], requests: '', limits: '', state: 'terminated (Completed, exit 0)', ready: true, restarts: 0 },
+      { ...plain, state: 'waiting (CrashLoopBackOff)', tone: 'bad', ready: false, restarts: 4 },
+      { name: 'first', image: 'busybox', init: true, ports: [], requests: '', limits: '', state: 'terminated (Completed, exit 0)', tone: 'good', ready: true, restarts: 0 },
     ])
   })
 
@@ -31,6 +31,14 @@ describe('containers', () => {
     expect(factsOf(object({}))).toEqual({ conditions: [], containers: [], ports: [], fields: [] })
   })
 })
+
+it.each([
+  ['nodeName', { cluster: 'm1', apiVersion: 'v1', resource: 'nodes', name: 'a' }],
+  ['serviceAccountName', { cluster: 'm1', apiVersion: 'v1', resource: 'serviceaccounts', namespace: 'n', name: 'a' }],
+  ['storageClassName', { cluster: 'm1', apiVersion: 'storage.k8s.io/v1', resource: 'storageclasses', name: 'a' }],
+  ['volumeName', { cluster: 'm1', apiVersion: 'v1', resource: 'persistentvolumes', name: 'a' }],
+  ['clusterIP', undefined],
+])('the field %s names %j', (field, expected) => expect(objectOfField({ cluster: 'm1', namespace: 'n' }, field, 'a')).toEqual(expected))
 
 it('conditions are good or bad', () => {
   const given = [['Ready', 'True'], ['Ready', 'False'], ['MemoryPressure', 'False'], ['DiskPressure', 'True'], ['Ready', 'Unknown']]
@@ -48,7 +56,8 @@ it('ports of a Service have their protocol, node port and target', () => {
 
 it.each([
   ['v1', 'pods', 'm1', 'kind:pod name:=a ns:=n cluster:=m1'],
-  ['apps/v1', 'deployments', undefined, 'kind:deployment name:=a ns:=n select:pod'],
+  ['apps/v1', 'deployments', undefined, 'kind:deployment.apps name:=a ns:=n select:pod'],
+  ['batch/v1', 'cronjobs', 'm1', 'kind:cronjob.batch name:=a ns:=n cluster:=m1 select:pod'],
   ['example.io/v1', 'deployments', 'm1', undefined],
   ['v1', 'configmaps', 'm1', undefined],
 ])('the query for the pods of %s %s', (apiVersion, resource, cluster, expected) => {

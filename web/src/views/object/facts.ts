@@ -1,6 +1,7 @@
 // Facts about an object for its overview. Has no side effects; fields may be missing or of unexpected types.
-import { groupOf, isKind } from '../../api/client'
+import { groupOf, isKind, qualifiedName, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
+import { toneOfContainer, type Tone } from '../../parts/status'
 
 export interface Condition {
   type: string
@@ -20,6 +21,8 @@ export interface Container {
   ports: string[]
   /** The current state; absent in a pod template. */
   state?: string
+  /** Tone of the state. */
+  tone?: Tone
   ready?: boolean
   restarts?: number
   requests: string
@@ -88,7 +91,7 @@ export function containers(object: KubeObject): Container[] {
       ports: fieldsOfItems(container.ports).map((port) => `${textOf(port.name) && `${textOf(port.name)} `}${textOf(port.containerPort)}/${textOf(port.protocol) || 'TCP'}`),
       requests: formatQuantities(resources.requests),
       limits: formatQuantities(resources.limits),
-      ...(containerStatus && { state: stateText(containerStatus.state), ready: containerStatus.ready === true, restarts: Number(containerStatus.restartCount ?? 0) }),
+      ...(containerStatus && { ...stateOf(containerStatus, init), ready: containerStatus.ready === true, restarts: Number(containerStatus.restartCount ?? 0) }),
     }
   }
   return [...fieldsOfItems(spec.containers).map(toContainer(false)), ...fieldsOfItems(spec.initContainers).map(toContainer(true))]
@@ -99,12 +102,13 @@ const formatQuantities = (value: unknown) =>
     .map(([name, amount]) => `${name} ${textOf(amount)}`)
     .join(', ')
 
-/** The state of a container, with a reason if it is not running. */
-function stateText(value: unknown): string {
-  const [name = '', details] = Object.entries(fieldsOf(value))[0] ?? []
+/** The state of a container, with a reason if it is not running, and its tone. */
+function stateOf({ state, ready }: UntypedFields, init: boolean): { state: string; tone: Tone } {
+  const [name = '', details] = Object.entries(fieldsOf(state))[0] ?? []
   const { reason, exitCode } = fieldsOf(details)
   const why = [textOf(reason), exitCode === undefined ? '' : `exit ${textOf(exitCode)}`].filter(Boolean).join(', ')
-  return why ? `${name} (${why})` : name
+  const tone = toneOfContainer({ name, reason: textOf(reason), exitCode: exitCode === undefined ? undefined : Number(exitCode), ready: ready === true, init })
+  return { state: why ? `${name} (${why})` : name, tone }
 }
 
 export function ports(object: KubeObject): Port[] {
@@ -143,6 +147,22 @@ const FIELDS: [string, string][] = [
   ['spec', 'providerID'],
 ]
 
+/** Objects that fields of `spec` name, by the field. */
+const NAMED_OBJECTS: Record<string, { apiVersion: string; resource: string; isNamespaced?: boolean }> = {
+  nodeName: { apiVersion: 'v1', resource: 'nodes' },
+  serviceAccountName: { apiVersion: 'v1', resource: 'serviceaccounts', isNamespaced: true },
+  storageClassName: { apiVersion: 'storage.k8s.io/v1', resource: 'storageclasses' },
+  volumeName: { apiVersion: 'v1', resource: 'persistentvolumes' },
+}
+
+/** The object that a field of another object names; undefined for other fields. */
+export function objectOfField({ cluster, namespace }: Pick<ObjectRef, 'cluster' | 'namespace'>, field: string, name: string): ObjectRef | undefined {
+  const named = NAMED_OBJECTS[field]
+  if (!named) return undefined
+  const { apiVersion, resource, isNamespaced } = named
+  return { cluster, apiVersion, resource, name, ...(isNamespaced && { namespace }) }
+}
+
 export function factsOf(object: KubeObject): Facts {
   const fields = FIELDS.map(([part, name]): [string, string] => [name, textOf(fieldsOf(object[part])[name])])
   if (object.type !== undefined) fields.push(['type', textOf(object.type)])
@@ -178,6 +198,7 @@ const WITH_PODS: Record<string, [string, string]> = {
   statefulsets: ['apps', 'statefulset'],
   daemonsets: ['apps', 'daemonset'],
   jobs: ['batch', 'job'],
+  cronjobs: ['batch', 'cronjob'],
   replicationcontrollers: ['', 'replicationcontroller'],
   services: ['', 'service'],
 }
@@ -187,5 +208,5 @@ export function podsOf(ref: { apiVersion: string; resource: string; namespace?: 
   const podSource = WITH_PODS[ref.resource]
   if (!podSource || podSource[0] !== groupOf(ref.apiVersion)) return undefined
   const where = `${ref.namespace ? ` ns:=${ref.namespace}` : ''}${cluster ? ` cluster:=${cluster}` : ''}`
-  return `kind:${podSource[1]} name:=${ref.name}${where}${podSource[1] === 'pod' ? '' : ' select:pod'}`
+  return `kind:${qualifiedName(podSource[1], ref.apiVersion)} name:=${ref.name}${where}${podSource[1] === 'pod' ? '' : ' select:pod'}`
 }

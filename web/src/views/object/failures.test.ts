@@ -1,9 +1,11 @@
 import { expect, it } from 'vitest'
 import type { KubeObject } from '../../api/types'
-import { EXIT_CODE_COLUMNS, exitCodesOf, failuresOf } from './failures'
+import { EXIT_CODE_COLUMNS, exitCodesOf, failedSince, failuresOf, isWaiting, TIME_COLUMNS } from './failures'
 
 const pod = (status: object): KubeObject => ({ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'web-0' }, status })
-const container = (more: object) => pod({ phase: 'Running', containerStatuses: [{ name: 'web', ready: false, restartCount: 4, ...more }] })
+const container = (more: object, status: object = {}) => pod({ phase: 'Running', containerStatuses: [{ name: 'web', ready: false, restartCount: 4, ...more }], ...status })
+const condition = (type: string, more: object = {}) => ({ type, status: 'False', reason: 'ContainersNotReady', message: 'why', lastTransitionTime: '2026-01-01T00:00:00Z', ...more })
+const CONDITION = { message: 'why', since: '2026-01-01T00:00:00Z', restarts: 0, previous: false }
 const ENDED = { exitCode: 137, reason: 'OOMKilled', finishedAt: '2026-01-01T00:00:00Z' }
 
 it.each([
@@ -19,8 +21,37 @@ it.each([
   ['a completed container', container({ state: { terminated: { exitCode: 0, reason: 'Completed' } } }), []],
   ['a container that runs again', container({ ready: true, state: { running: {} }, lastState: { terminated: ENDED } }), [{ container: 'web', state: 'OOMKilled', exitCode: 137, since: '2026-01-01T00:00:00Z', restarts: 4, previous: true }]],
   ['an evicted pod', pod({ phase: 'Failed', reason: 'Evicted', message: 'low on memory' }), [{ container: '', state: 'Evicted', message: 'low on memory', restarts: 0, previous: false }]],
+  ['a pod that is not scheduled', pod({ phase: 'Pending', conditions: [condition('PodScheduled', { reason: 'Unschedulable' })] }), [{ ...CONDITION, container: '', state: 'Unschedulable' }]],
+  ['a pod with a scheduling gate', pod({ phase: 'Pending', conditions: [condition('PodScheduled', { reason: 'SchedulingGated' })] }), [{ ...CONDITION, container: '', state: 'SchedulingGated' }]],
+  [
+    'a container that is not ready',
+    container({ restartCount: 0, state: { running: {} } }, { conditions: [condition('Ready'), condition('ContainersReady')] }),
+    [{ ...CONDITION, container: 'web', state: 'NotReady' }],
+  ],
+  [
+    'a readiness gate',
+    container({ ready: true, restartCount: 0, state: { running: {} } }, { conditions: [condition('Ready', { reason: 'ReadinessGatesNotReady' }), condition('ContainersReady', { status: 'True' })] }),
+    [{ ...CONDITION, container: '', state: 'ReadinessGatesNotReady' }],
+  ],
+  ['a completed pod', container({ state: { terminated: { exitCode: 0 } } }, { phase: 'Succeeded', conditions: [condition('Ready', { reason: 'PodCompleted' })] }), []],
   ['another kind', { ...pod({ phase: 'Failed' }), kind: 'Deployment', apiVersion: 'apps/v1' }, []],
 ])('%s', (_, object, expected) => expect(failuresOf(object)).toEqual(expected))
+
+it.each([
+  ['Pending', [], true],
+  ['Running', [condition('Ready')], true],
+  ['Running', [condition('Ready', { status: 'True' })], false],
+  ['Succeeded', [condition('Ready')], false],
+] as const)('a pod of phase %s with conditions %j is waiting: %s', (phase, conditions, expected) => expect(isWaiting(pod({ phase, conditions }))).toBe(expected))
+
+it.each([
+  [['2026-01-02T00:00:00Z, 2026-01-03T00:00:00Z'], '2026-01-03T00:00:00Z'],
+  [['2026-01-02T00:00:00Z', '', '', '2026-01-05T00:00:00Z'], '2026-01-05T00:00:00Z'],
+  [[], '2026-01-01T00:00:00Z'],
+])('a pod with the times %j fails since %s', (times, expected) => {
+  const columns = Object.fromEntries(times.map((time, nth) => [TIME_COLUMNS[nth], time]))
+  expect(failedSince({ created: '2026-01-01T00:00:00Z', columns })).toBe(expected)
+})
 
 const INIT = '.status.initContainerStatuses[*].'
 const MAIN = '.status.containerStatuses[*].'

@@ -1,8 +1,11 @@
-// Failures of a pod: containers that do not run, or have failed before. Has no side effects; fields may be missing.
+// Failures of a pod: containers that do not run, are not ready, or have failed before, and reasons why it is not scheduled. Has no side effects;
+// fields may be missing.
 import { isKind } from '../../api/client'
 import type { Hit, KubeObject } from '../../api/types'
+import { conditions } from './facts'
 
 export interface Failure {
+  /** Empty for a failure of the pod. */
   container: string
   /** The state as kubectl prints it: `CrashLoopBackOff`, `OOMKilled`. */
   state: string
@@ -10,7 +13,7 @@ export interface Failure {
   exitCode?: number
   message?: string
   restarts: number
-  /** Time at which the current or the previous run ended. */
+  /** Time at which the current or the previous run ended, or since when the condition is False. */
   since?: string
   /** True if the log of the previous run contains the cause. */
   previous: boolean
@@ -37,6 +40,19 @@ const exitCodeColumns = (state: keyof Pick<ContainerStatus, 'state' | 'lastState
 const CURRENT_EXIT_CODES = exitCodeColumns('state')
 const PREVIOUS_EXIT_CODES = exitCodeColumns('lastState')
 
+/** Columns with the times of conditions, and of the ends of runs. */
+const CONDITION_TIMES = '.status.conditions[*].lastTransitionTime'
+const END_TIMES = ['initContainerStatuses', 'containerStatuses'].flatMap((statuses) => (['state', 'lastState'] as const).map((state) => `.status.${statuses}[*].${state}.terminated.finishedAt`))
+
+/** Columns of a search for pods with the times from which `failedSince` is derived. */
+export const TIME_COLUMNS = [CONDITION_TIMES, ...END_TIMES]
+
+/** Since when a pod that was found with these columns is in its state: the last end of a run or change of a condition. */
+export function failedSince({ columns = {}, created }: Pick<Hit, 'columns' | 'created'>): string | undefined {
+  const times = TIME_COLUMNS.flatMap((name) => (columns[name] ?? '').split(', ')).filter((time) => /^\d{4}-/.test(time))
+  return times.sort().at(-1) ?? created
+}
+
 /** Columns of a search for pods with the exit codes of their containers. */
 export const EXIT_CODE_COLUMNS = [...CURRENT_EXIT_CODES, ...PREVIOUS_EXIT_CODES]
 
@@ -61,8 +77,33 @@ export function failuresOf(object: KubeObject): Failure[] {
     initContainerStatuses?: ContainerStatus[]
   }
   const failures = [...initContainerStatuses, ...containerStatuses].flatMap(failureOf)
-  if (failures.length > 0 || phase !== 'Failed') return failures
+  if (failures.length > 0) return failures
+  if (phase !== 'Failed') return object.metadata.deletionTimestamp === undefined && phase !== 'Succeeded' ? conditionFailures(object, containerStatuses) : []
   return [{ container: '', state: String(reason ?? phase), restarts: 0, previous: false, ...(typeof message === 'string' && { message }) }]
+}
+
+/** A pod that is not scheduled; otherwise the containers that run and are not ready, which their readiness probe reports, or a readiness gate. */
+function conditionFailures(object: KubeObject, containerStatuses: ContainerStatus[]): Failure[] {
+  const all = conditions(object)
+  const failureBy = (type: string, state: string | undefined, container = ''): Failure[] => {
+    const found = all.find((condition) => condition.type === type && condition.status === 'False')
+    return found ? [{ container, state: state ?? found.reason, restarts: 0, previous: false, ...(found.message && { message: found.message }), ...(found.since && { since: found.since }) }] : []
+  }
+  const unscheduled = failureBy('PodScheduled', undefined)
+  if (unscheduled.length > 0) return unscheduled
+  const notReady = containerStatuses.filter(({ ready, state }) => ready === false && state?.running !== undefined)
+  if (notReady.length > 0) return notReady.flatMap(({ name }) => failureBy('ContainersReady', NOT_READY, name))
+  return all.some(({ type, status }) => type === 'ContainersReady' && status === 'True') ? failureBy('Ready', undefined) : []
+}
+
+/** State of a running container whose readiness probe does not succeed. */
+const NOT_READY = 'NotReady'
+
+/** True for a pod that may wait for something that only its events name, such as a volume that cannot be mounted. */
+export function isWaiting(object: KubeObject): boolean {
+  if (!isKind(object, '', 'Pod') || object.metadata.deletionTimestamp !== undefined) return false
+  const { phase } = (object.status ?? {}) as { phase?: string }
+  return phase === 'Pending' || (phase === 'Running' && conditions(object).some(({ type, status }) => type === 'Ready' && status === 'False'))
 }
 
 function failureOf({ name = '', restartCount: restarts = 0, state = {}, lastState = {} }: ContainerStatus): Failure[] {

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { timeBefore, lineIdOf, LogBuffer, timeKey } from './logBuffer'
+import { timeBefore, lineIdOf, LogBuffer, PausedLines, timeKey } from './logBuffer'
 
 const source = { cluster: 'm1', namespace: 'shop', pod: 'web-0', container: 'web' }
 const line = (text: string) => ({ time: '2026-01-01T00:00:10.000000001Z', text, truncated: false, source })
@@ -9,6 +9,25 @@ it('keeps the newest lines', () => {
   for (const text of 'abcde') buffer.push(line(text))
   expect([0, 1, 2, 3].map((index) => buffer.at(index)?.text)).toEqual(['c', 'd', 'e', undefined])
   expect([buffer.length, buffer.dropped, buffer.total, buffer.indexOf(buffer.at(1)!)]).toEqual([3, 2, 5, 1])
+})
+
+it('lines of a paused view are added when it continues, at most the newest', () => {
+  const buffer = new LogBuffer()
+  const paused = new PausedLines(8)
+  buffer.push(line('shown'))
+  for (let nth = 0; nth < 10; nth++) paused.push(line(String(nth)))
+  expect([buffer.length, paused.count]).toEqual([1, 10])
+  paused.moveTo(buffer)
+  expect([buffer.length, buffer.at(1)?.text, buffer.at(8)?.text, paused.count]).toEqual([9, '2', '9', 0])
+  expect([buffer.total, buffer.dropped]).toEqual([11, 2])
+})
+
+it('long lines reduce the number of lines of a paused view', () => {
+  const buffer = new LogBuffer()
+  const paused = new PausedLines(100, 1_000)
+  for (let nth = 0; nth < 50; nth++) paused.push(line('x'.repeat(400)))
+  paused.moveTo(buffer)
+  expect([buffer.length, buffer.total]).toEqual([2, 50])
 })
 
 it('long lines reduce the number of lines', () => {

@@ -110,6 +110,44 @@ export class LogBuffer {
   }
 }
 
+/** The newest lines that have arrived while a view is paused, in the order of arrival and with the limits of a buffer. */
+export class PausedLines {
+  private lines: Omit<LogLine, 'sequence'>[] = []
+  private characters = 0
+  /** Number of lines that have arrived. */
+  count = 0
+
+  constructor(
+    private readonly maxLines = MAX_LINES,
+    private readonly maxCharacters = MAX_CHARACTERS,
+  ) {}
+
+  push(line: Omit<LogLine, 'sequence'>): void {
+    this.count++
+    this.lines.push(line)
+    this.characters += line.text.length + LINE_OVERHEAD
+    if (this.lines.length > this.maxLines * (1 + SLACK) || this.characters > this.maxCharacters * (1 + SLACK)) this.dropOldest()
+  }
+
+  private dropOldest(): void {
+    let first = 0
+    while (this.lines.length - first > 1 && (this.lines.length - first > this.maxLines || this.characters > this.maxCharacters)) {
+      this.characters -= (this.lines[first]?.text.length ?? 0) + LINE_OVERHEAD
+      first++
+    }
+    this.lines = this.lines.slice(first)
+  }
+
+  /** Adds the lines to a buffer, and removes them. The buffer counts those that were dropped here as dropped. */
+  moveTo(buffer: LogBuffer): void {
+    buffer.total += this.count - this.lines.length
+    this.lines.forEach((line) => buffer.push(line))
+    this.lines = []
+    this.characters = 0
+    this.count = 0
+  }
+}
+
 const order = (left: BufferedLine, right: BufferedLine) => (left.key < right.key ? -1 : left.key > right.key ? 1 : left.line.sequence - right.line.sequence)
 
 /** An RFC 3339 time in UTC with nine decimals, so that times sort as text. */

@@ -1,6 +1,21 @@
 import { expect, it } from 'vitest'
 import { logParameters, type LogRequest } from './useLogs'
-import { objectParameters, copiesQuery, toFieldPath, isVolatile, toSpecVersions, readWarnings, withoutValues } from './objects'
+import { objectParameters, copiesQuery, toFieldPath, isVolatile, toSpecVersions, readWarnings, timeOfHit, versionAt, withoutValues } from './objects'
+
+it('the version of a time is the newest that began before it', () => {
+  const version = (seq: number, from: string) => ({ seq, resourceVersion: String(seq), generation: 1, from })
+  const versions = [version(3, '2026-01-03T00:00:00Z'), version(2, '2026-01-02T00:00:00Z')]
+  const seqAt = (time: string | undefined) => versionAt(versions, time === undefined ? undefined : Date.parse(time))?.seq
+  expect([seqAt(undefined), seqAt('2026-01-04T00:00:00Z'), seqAt('2026-01-02T12:00:00Z'), seqAt('2026-01-02T00:00:00Z'), seqAt('2026-01-01T00:00:00Z')]).toEqual([3, 3, 2, 2, undefined])
+})
+
+it.each([
+  ['of the present', {}, undefined, undefined],
+  ['of a moment', {}, 1_000, 1_000_000],
+  ['whose version was replaced', { until: '1970-01-01T00:10:00Z' }, 1_000, 599_999],
+  ['that is deleted', { deleted: '1970-01-01T00:10:00Z' }, undefined, 599_999],
+  ['of the present with an end', { until: '1970-01-01T00:10:00Z' }, undefined, undefined],
+])('the time of a hit %s', (_, hit, moment, expected) => expect(timeOfHit(hit, moment)).toBe(expected))
 
 it('values of a Secret and the annotation with their copies are removed', () => {
   const lastApplied = 'kubectl.kubernetes.io/last-applied-configuration'

@@ -1,9 +1,9 @@
 // Reads and writes one object in its cluster, with the user's own permissions.
-import { getJson, objectPath, request, type ObjectRef } from '../../api/client'
+import { ApiError, getJson, objectPath, request, type ObjectRef } from '../../api/client'
 import type { Difference } from '../../api/propagation'
 import { quote } from '../../api/query'
-import type { KubeObject } from '../../api/types'
-import { API } from '../../api/useSearch'
+import type { Hit, KubeObject } from '../../api/types'
+import { API } from '../../api/searchApi'
 
 /** In a dry run the cluster processes the request without storing the result. */
 export type WriteMode = 'dry-run' | 'real'
@@ -19,6 +19,16 @@ export function objectParameters({ cluster, apiVersion, resource, namespace, nam
 /** Query for the objects of a kind, namespace and name in all clusters. */
 export function copiesQuery({ apiVersion, resource, namespace, name }: Omit<ObjectRef, 'cluster'>): string {
   return `kind:${resource} name:=${quote(name)}${namespace ? ` ns:=${quote(namespace)}` : ''} apiVersion:=${quote(apiVersion)}`
+}
+
+/**
+ * The time of the past at which a hit matched, in Unix milliseconds; undefined for a hit of the present. `moment` is the time of its query in Unix
+ * seconds. A hit whose version was replaced or deleted matched before that.
+ */
+export function timeOfHit({ until, deleted }: Pick<Hit, 'until' | 'deleted'>, moment: number | undefined): number | undefined {
+  const end = Date.parse(until ?? deleted ?? '')
+  if (moment === undefined && deleted === undefined) return undefined
+  return Number.isNaN(end) ? moment && moment * 1_000 : end - 1
 }
 
 /** A cached version of an object. `seq` is the store's number of the change that created it. */
@@ -44,6 +54,11 @@ export function toSpecVersions(versions: readonly Version[]): Version[] {
     else result.push(version)
   }
   return result
+}
+
+/** The version of a time (Unix milliseconds), or the last one without a time; undefined if there is none. `versions` are in the order newest first. */
+export function versionAt(versions: readonly Version[], at: number | undefined): Version | undefined {
+  return versions.find(({ from }) => at === undefined || Date.parse(from) <= at)
 }
 
 export interface History {
@@ -74,6 +89,21 @@ export const readHistory = (ref: ObjectRef, signal?: AbortSignal) => getJson<His
 
 export const readVersion = (ref: ObjectRef, seq: number | string, signal?: AbortSignal) =>
   getJson<KubeObject>(`${API}/history?${objectParameters(ref)}&seq=${seq}`, signal)
+
+/**
+ * An object as it was at a time (Unix milliseconds), or its last version without a time, from the cache and without the values of Secrets; undefined
+ * if the cache has no version of that time.
+ */
+export async function readPastObject(ref: ObjectRef, at: number | undefined, signal?: AbortSignal): Promise<{ object: KubeObject; version: Version } | undefined> {
+  const history = await readHistory(ref, signal).catch((error: unknown) => {
+    if (error instanceof ApiError && error.code === 404) return undefined
+    throw error
+  })
+  const version = versionAt(history?.versions ?? [], at)
+  if (!version) return undefined
+  const object = await readVersion(ref, version.seq, signal)
+  return { object: isSecret(ref) ? withoutValues(object) : object, version }
+}
 
 /** A Secret from the cache with empty values; no request is sent to its cluster. Throws if it is not cached. */
 export async function readSecretWithoutValues(ref: ObjectRef, signal?: AbortSignal): Promise<KubeObject> {

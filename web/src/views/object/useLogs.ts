@@ -2,8 +2,8 @@ import { useCallback, useEffect, useRef, useState } from 'react'
 import { viewErrorOf, request } from '../../api/client'
 import { streamEvents } from '../../api/sse'
 import type { Notice, SkippedCluster } from '../../api/types'
-import { API } from '../../api/useSearch'
-import { timeBefore, keyOf, LogBuffer, type LogSource } from './logBuffer'
+import { API } from '../../api/searchApi'
+import { timeBefore, keyOf, LogBuffer, PausedLines, type LogSource } from './logBuffer'
 
 /** Parameters of a request for logs. */
 export interface LogRequest {
@@ -60,8 +60,20 @@ interface Line extends LogSource {
   cut?: boolean
 }
 
-/** Streams logs into a buffer. An interrupted stream resumes without duplicate lines. */
-export function useLogs(logRequest: LogRequest): { buffer: LogBuffer; status: LogStatus; bufferVersion: number; restart: () => void } {
+interface Logs {
+  buffer: LogBuffer
+  status: LogStatus
+  bufferVersion: number
+  /** Number of lines that have arrived while the view is paused. */
+  pausedLines: number
+  restart: () => void
+}
+
+/** Streams logs into a buffer. An interrupted stream resumes without duplicate lines. While the view is paused, new lines are queued. */
+export function useLogs(logRequest: LogRequest, isPaused: boolean): Logs {
+  const paused = useRef(isPaused)
+  paused.current = isPaused
+  const [pausedLines, setPausedLines] = useState(0)
   const buffer = useRef(new LogBuffer())
   const [status, setStatus] = useState(INITIAL_STATUS)
   const [bufferVersion, setBufferVersion] = useState(0)
@@ -80,8 +92,14 @@ export function useLogs(logRequest: LogRequest): { buffer: LogBuffer; status: Lo
     const lastTimes = new Map<string, string>()
     let newest: string | undefined
     const lines = new LogBuffer()
+    const queue = new PausedLines()
     buffer.current = lines
     const show = () => {
+      if (!paused.current && queue.count > 0) {
+        queue.moveTo(lines)
+        changed = true
+      }
+      setPausedLines(queue.count)
       if (!changed) return
       changed = false
       setStatus({ ...nextStatus, sources: new Map(sources) })
@@ -111,7 +129,8 @@ export function useLogs(logRequest: LogRequest): { buffer: LogBuffer; status: Lo
             lastTimes.set(log, payload.time)
             if (newest === undefined || payload.time > newest) newest = payload.time
           }
-          lines.push({ time: payload.time, text: payload.text, truncated: payload.cut === true, source: from })
+          const target = paused.current || queue.count > 0 ? queue : lines
+          target.push({ time: payload.time, text: payload.text, truncated: payload.cut === true, source: from })
           return
         }
         case 'joined':
@@ -169,7 +188,7 @@ export function useLogs(logRequest: LogRequest): { buffer: LogBuffer; status: Lo
     }
   }, [key, restartCount])
 
-  return { buffer: buffer.current, status, bufferVersion, restart: useCallback(() => setRestartCount((n) => n + 1), []) }
+  return { buffer: buffer.current, status, bufferVersion, pausedLines, restart: useCallback(() => setRestartCount((n) => n + 1), []) }
 }
 
 /** Downloads all matching lines as a text file, without buffering them in the page. */

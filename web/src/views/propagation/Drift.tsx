@@ -1,5 +1,5 @@
 // Drift tab: desired and live state of an object in a cluster, field by field, with the managers of fields that differ.
-import { lazy, Suspense } from 'react'
+import { Suspense } from 'react'
 import { Link } from 'wouter'
 import { objectAddress } from '../../api/address'
 import { CONTROL_PLANE } from '../../api/client'
@@ -7,6 +7,7 @@ import { computeDrift, type FieldDifference } from '../../api/drift'
 import { getObject, withTimeout } from '../../api/kube'
 import { createPlan, type Template } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
+import { lazyPart } from '../../parts/LazyPart'
 import { QueryResult, ErrorMessage, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
 import { Value } from '../../parts/Differences'
@@ -24,7 +25,7 @@ import './propagation.css'
 /** Stands for all clusters in an address; it is not a valid cluster name. */
 const ALL_CLUSTERS = '*'
 
-const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
+const Editor = lazyPart(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
 
 interface DesiredManifest {
   name: string

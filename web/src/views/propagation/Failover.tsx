@@ -8,7 +8,6 @@ import { countObjects, queryObjects } from '../../api/kube'
 import type { KubeEvent } from '../../api/types'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterLink } from '../../parts/ClusterLink'
-import { ClusterName } from '../../parts/ClusterName'
 import { ConditionCells } from '../../parts/ConditionCells'
 import { formatAge, formatAgeSince } from '../../parts/format'
 import { JournalTable } from '../../parts/Journal'
@@ -171,7 +170,7 @@ function TaskRow({ binding, task }: { binding: Binding; task: EvictionTask }) {
         <TemplateLink template={binding.spec.resource} />
       </th>
       <td>
-        <ClusterName name={task.fromCluster} /> {task.replicas !== undefined && `× ${task.replicas}`}
+        <ClusterLink name={task.fromCluster} /> {task.replicas !== undefined && `× ${task.replicas}`}
       </td>
       <td>{task.reason}</td>
       <td>{task.producer}</td>

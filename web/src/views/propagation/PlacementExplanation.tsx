@@ -5,7 +5,6 @@ import { CONTROL_PLANE } from '../../api/client'
 import { readExplanation, templateName, policyAddress, templateAddress, type ClusterReport, type Explanation, type PolicyReport, type Scheduling, type Target, type Template, type Blocker } from '../../api/propagation'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ClusterLink } from '../../parts/ClusterLink'
-import { ClusterName } from '../../parts/ClusterName'
 import { Differences } from '../../parts/Differences'
 import { formatNumber, formatAgeSince } from '../../parts/format'
 import { Pill } from '../../parts/Pill'
@@ -112,7 +111,7 @@ export function Blockers({ waiting }: { waiting: Blocker[] }) {
       {waiting.map(({ cause, cluster, message }, nth) => (
         <tr key={nth} data-cause={cause}>
           <th scope="row">{cause}</th>
-          <td>{cluster && <ClusterName name={cluster} />}</td>
+          <td>{cluster && <ClusterLink name={cluster} />}</td>
           <td>{message}</td>
         </tr>
       ))}
@@ -233,7 +232,7 @@ function Overrides({ targets }: { targets: Target[] }) {
     return (
       <section key={nth} data-override={cluster}>
         <h3>
-          <Link href={policyAddress(override)}>{name}</Link> · <ClusterName name={cluster} />
+          <Link href={policyAddress(override)}>{name}</Link> · <ClusterLink name={cluster} />
         </h3>
         {override.differences.length === 0 ? <p className="empty">{t.changesNothing}</p> : <Differences label={t.overridesIn(name, cluster)} differences={override.differences} />}
       </section>

@@ -1,7 +1,11 @@
 // Result of a plan: affected templates, and their manifests in each cluster.
-import { lazy, Suspense, useState } from 'react'
-import type { ClusterPlan, PlanReport, TemplatePlan } from '../../api/propagation'
-import { ClusterName } from '../../parts/ClusterName'
+import { Suspense, useState } from 'react'
+import { Link } from 'wouter'
+import { isKind } from '../../api/client'
+import { findPolicyKind, type ObjectReference } from '../../api/karmada'
+import { policyAddress, type ClusterPlan, type PlanReport, type PolicyName, type TemplatePlan } from '../../api/propagation'
+import { lazyPart } from '../../parts/LazyPart'
+import { ClusterLink } from '../../parts/ClusterLink'
 import { Differences } from '../../parts/Differences'
 import { withoutServerFields } from '../../parts/manifest'
 import { Modal } from '../../parts/Modal'
@@ -13,7 +17,7 @@ import { propagationText } from '../../text/propagation'
 import { TemplateLink } from './Bindings'
 import { SchedulingReport, Blockers } from './PlacementExplanation'
 
-const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
+const Editor = lazyPart(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
 
 export function PlanResult({ report }: { report: PlanReport }) {
   const t = useTextOf(propagationText)
@@ -31,8 +35,7 @@ export function PlanResult({ report }: { report: PlanReport }) {
         {report.objects.map((object) => (
           <div key={`${object.kind}/${object.namespace}/${object.name}`}>
             <p>
-              {object.kind} {object.namespace ? `${object.namespace}/` : ''}
-              {object.name}: <span className={object.change}>{t.changes[object.change]}</span>
+              <ObjectName object={object} exists={object.change !== 'Added'} />: <span className={object.change}>{t.changes[object.change]}</span>
             </p>
             <Differences label={`${object.kind} ${object.name}`} differences={object.differences} />
           </div>
@@ -48,7 +51,25 @@ export function PlanResult({ report }: { report: PlanReport }) {
   )
 }
 
-const policyText = (policy: TemplatePlan['policy'], none: string) => (policy ? `${policy.kind} ${policy.namespace ? `${policy.namespace}/` : ''}${policy.name}` : none)
+/** The name of a changed object, with a link if it exists: to the page of a policy or cluster, or to the placement of a template. */
+function ObjectName({ object, exists }: { object: ObjectReference; exists: boolean }) {
+  if (!exists) return policyText(object, '')
+  if (isKind(object, 'cluster.karmada.io', 'Cluster')) {
+    return (
+      <>
+        {object.kind} <ClusterLink name={object.name} />
+      </>
+    )
+  }
+  return findPolicyKind(object.kind) ? <PolicyLink policy={object} /> : <TemplateLink template={object} />
+}
+
+/** The kind and name of a policy, with a link to its page. */
+function PolicyLink({ policy }: { policy: PolicyName }) {
+  return <Link href={policyAddress(policy)}>{policyText(policy, '')}</Link>
+}
+
+const policyText = (policy: PolicyName | undefined, none: string) => (policy ? `${policy.kind} ${policy.namespace ? `${policy.namespace}/` : ''}${policy.name}` : none)
 
 function TemplateResult({ plan }: { plan: TemplatePlan }) {
   const t = useTextOf(propagationText)
@@ -62,7 +83,7 @@ function TemplateResult({ plan }: { plan: TemplatePlan }) {
       {plan.message && <p className="bad">{plan.message}</p>}
       {previousPolicy !== newPolicy && (
         <p>
-          {t.policyChange}: {previousPolicy} → {newPolicy}
+          {t.policyChange}: {plan.policyBefore ? <PolicyLink policy={plan.policyBefore} /> : previousPolicy} → {plan.policy ? <PolicyLink policy={plan.policy} /> : newPolicy}
         </p>
       )}
       {plan.dependencies.length > 0 && (
@@ -70,7 +91,7 @@ function TemplateResult({ plan }: { plan: TemplatePlan }) {
           {t.dependencies}{' '}
           {plan.dependencies.map((dependency) => (
             <span key={`${dependency.kind}/${dependency.name}`} className="chip">
-              {dependency.kind} {dependency.name}
+              <TemplateLink template={dependency} />
             </span>
           ))}
         </p>
@@ -107,7 +128,7 @@ function ClusterRow({ plan, onShow }: { plan: ClusterPlan; onShow: () => void })
   return (
     <tr data-cluster={plan.name} data-change={plan.change}>
       <th scope="row">
-        <ClusterName name={plan.name} />
+        <ClusterLink name={plan.name} />
       </th>
       <td className={plan.change}>{t.changes[plan.change]}</td>
       <td>{wasThere ? (plan.replicasBefore ?? t.yes) : t.no}</td>

@@ -1,10 +1,12 @@
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readAddress, searchAddress, writeAddress } from '../../api/address'
+import { qualifiedName } from '../../api/client'
 import { findPolicyKind, POLICY_KINDS, type Policy, type Selector } from '../../api/karmada'
 import { countObjects, queryObjects } from '../../api/kube'
 import { policyAddress } from '../../api/propagation'
 import { unknownClusters } from '../../api/unknownClusters'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
+import { ClusterLink } from '../../parts/ClusterLink'
 import { ClusterName } from '../../parts/ClusterName'
 import { formatAgeSince } from '../../parts/format'
 import { QueryFilter } from '../../parts/QueryFilter'
@@ -91,9 +93,9 @@ function PolicyRow({ policy }: { policy: Policy }) {
 }
 
 /** The query for the objects of a selector, in the control plane. */
-function queryOf({ kind, name, namespace, labelSelector }: Selector): string {
+function queryOf({ apiVersion, kind, name, namespace, labelSelector }: Selector): string {
   const labels = Object.entries(labelSelector?.matchLabels ?? {}).map(([key, value]) => ` label:"${key}=${value}"`)
-  return `cluster:@control-plane kind:${kind}${namespace ? ` ns:${namespace}` : ''}${name ? ` name:=${name}` : ''}${labels.join('')}`
+  return `cluster:@control-plane kind:${qualifiedName(kind, apiVersion)}${namespace ? ` ns:${namespace}` : ''}${name ? ` name:=${name}` : ''}${labels.join('')}`
 }
 
 export function SelectorSummary({ selectors = [] }: { selectors?: Selector[] | undefined }) {
@@ -147,7 +149,7 @@ function affinitySummary(placement: Policy['spec']['placement'], unknown: string
       <>
         {names.slice(0, MAX_NAMES).map((name) => (
           <span key={name} className="chip">
-            <ClusterName name={name} />
+            <ClusterLink name={name} />
           </span>
         ))}
         {names.length > MAX_NAMES && `+${names.length - MAX_NAMES}`}

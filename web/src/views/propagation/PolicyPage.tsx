@@ -1,10 +1,10 @@
-import { lazy } from 'react'
 import { Link, useSearch as useParameters } from 'wouter'
 import { objectAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
 import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import { findPolicyKind, type PolicyKind, type Policy } from '../../api/karmada'
 import { countObjects, getObject } from '../../api/kube'
 import { useCanI } from '../../api/useCanI'
+import { lazyPart } from '../../parts/LazyPart'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { ActionButton } from '../../parts/ActionButton'
 import { withoutServerFields } from '../../parts/manifest'
@@ -15,7 +15,7 @@ import { propagationText } from '../../text/propagation'
 import { BindingTable } from './Bindings'
 import { PlacementSummary, SelectorSummary } from './Policies'
 
-const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
+const Editor = lazyPart(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
 
 /** Page of one policy: its selectors, claimed templates, placement and actions. */
 export function PolicyPage() {

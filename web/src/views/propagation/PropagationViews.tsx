@@ -1,6 +1,7 @@
 // Propagation views: policies, explanations, previews, failover, quotas.
-import { lazy, Suspense, type ReactNode } from 'react'
+import { Suspense, type ReactNode } from 'react'
 import { useLocation } from 'wouter'
+import { lazyPart } from '../../parts/LazyPart'
 import { Loading } from '../../parts/Loading'
 import { SectionPage } from '../../parts/SectionPage'
 import { useTextOf } from '../../text'
@@ -15,7 +16,7 @@ import { TemplatePage } from './TemplatePage'
 import './propagation.css'
 
 // The editor is the largest part of the UI, so it is loaded on demand.
-const Plan = lazy(() => import('./Plan').then((view) => ({ default: view.Plan })))
+const Plan = lazyPart(() => import('./Plan').then((view) => ({ default: view.Plan })), { isView: true })
 
 const TABS = [
   ['policies', '/steer'],

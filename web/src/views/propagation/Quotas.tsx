@@ -6,7 +6,7 @@ import { queryObjects } from '../../api/kube'
 import { policyAddress } from '../../api/propagation'
 import { QueryResult, usePolledQuery } from '../../parts/polledQuery'
 import { Bar } from '../../parts/Bar'
-import { ClusterName } from '../../parts/ClusterName'
+import { ClusterLink } from '../../parts/ClusterLink'
 import { formatAgeSince } from '../../parts/format'
 import { QueryFilter } from '../../parts/QueryFilter'
 import { parseQuantity, formatQuantity } from '../../api/quantity'
@@ -76,7 +76,7 @@ function QuotaCard({ quota }: { quota: Quota }) {
       {(spec.staticAssignments ?? []).length > 0 && <p className="mid">{t.assigned}</p>}
       {spec.staticAssignments?.map(({ clusterName, hard }) => (
         <div key={clusterName}>
-          <ClusterName name={clusterName} />
+          <ClusterLink name={clusterName} />
           <Bars label={`${name} ${clusterName}`} hard={hard} used={clusterUsages.find((usage) => usage.clusterName === clusterName)?.used} />
         </div>
       ))}

@@ -1,9 +1,11 @@
 // Topology tab: the policy, binding, clusters, Works, objects and pods of a template as a live tree.
 import { useQueries } from '@tanstack/react-query'
+import { Link } from 'wouter'
 import { clusterAddress, objectAddress, searchAddress, writeAddress } from '../../api/address'
 import { ApiError, CONTROL_PLANE, getJson } from '../../api/client'
+import { countObjects } from '../../api/kube'
 import { policyAddress, type Explanation, type PolicyName, type Template } from '../../api/propagation'
-import { API } from '../../api/useSearch'
+import { API } from '../../api/searchApi'
 import { QueryResult } from '../../parts/polledQuery'
 import { ClusterName } from '../../parts/ClusterName'
 import { useTextOf } from '../../text'
@@ -13,7 +15,7 @@ import type { SummarizedObject } from '../object/ObjectSummary'
 import { useViewParameters } from '../object/state'
 import { filterClusters, groupClusters, onlyProblems } from './treeReduction'
 import { TreeDrawing } from './TreeDrawing'
-import { buildMemberTree, buildTree, type MemberGraph, type TreeNode } from './tree'
+import { buildMemberTree, buildTree, memberPodsQuery, type MemberGraph, type PodCounts, type TreeNode } from './tree'
 import './propagation.css'
 import { useExplanation } from './PlacementExplanation'
 
@@ -71,6 +73,12 @@ function TopologyTree({ explanation, template }: { explanation: Explanation; tem
         shownId={view.shown}
         onShow={(shown) => change({ shown })}
       />
+      {members.incomplete.map(({ cluster, shown, pods }) => (
+        <p key={cluster} className="notice">
+          {t.graphIncomplete(cluster, shown)}{' '}
+          {pods && pods.total > 0 && <Link href={searchAddress({ q: `${pods.query} sort:-restarts` })}>{t.podsCounted(pods.total)}</Link>}
+        </p>
+      ))}
       {members.missing.map((cluster) => (
         <p key={cluster} className="notice">
           {t.graphMissing(cluster)}
@@ -93,9 +101,28 @@ function useMemberTrees(template: Template, clusters: string[]) {
   })
   const isRoot = ({ resource, name, apiVersion }: { resource: string; name: string; apiVersion: string }) =>
     resource === template.resource && name === template.name && apiVersion.replace(/\/.*/, '') === template.apiVersion.replace(/\/.*/, '')
+  // A graph has a maximum number of objects. The pods of a larger one are counted.
+  const counts = useQueries({
+    queries: clusters.map((cluster, nth) => ({
+      queryKey: ['pods of graph', cluster, template],
+      queryFn: async ({ signal }: { signal: AbortSignal }): Promise<PodCounts> => {
+        const query = memberPodsQuery(template, cluster)
+        const { total, facets } = await countObjects(query, ['status'], signal)
+        return { query, total, states: facets.status ?? [] }
+      },
+      enabled: queries[nth]?.data?.more === true,
+      refetchInterval: 3_000,
+    })),
+  })
   const trees = new Map<string, TreeNode | undefined>()
-  clusters.forEach((cluster, nth) => trees.set(cluster, queries[nth]?.data && buildMemberTree(queries[nth].data, isRoot)))
-  return { trees, missing: clusters.filter((_, nth) => queries[nth]?.error) }
+  const incomplete: { cluster: string; shown: number; pods: PodCounts | undefined }[] = []
+  clusters.forEach((cluster, nth) => {
+    const graph = queries[nth]?.data
+    const pods = graph?.more ? counts[nth]?.data : undefined
+    trees.set(cluster, graph && buildMemberTree(graph, isRoot, pods))
+    if (graph?.more) incomplete.push({ cluster, shown: graph.nodes.length, pods })
+  })
+  return { trees, incomplete, missing: clusters.filter((_, nth) => queries[nth]?.error) }
 }
 
 const refOfPolicy = ({ kind, namespace }: PolicyName) => ({

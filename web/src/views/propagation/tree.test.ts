@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import type { Explanation } from '../../api/propagation'
 import type { Hit } from '../../api/types'
-import { healthOf, layoutTrees, buildMemberTree, nodeIndexAfterKey, buildTree } from './tree'
+import { healthOf, layoutTrees, buildMemberTree, memberPodsQuery, nodeIndexAfterKey, buildTree } from './tree'
 
 const APPS = ['Deployment', 'ReplicaSet']
 const hit = (kind: string, name: string, fields: Partial<Hit> = {}): Hit => ({
@@ -23,6 +23,7 @@ const graph = {
     ...Array.from({ length: 7 }, (_, n) => ({ from: n + 3, to: 1, relation: 'owner' })),
     { from: 10, to: 0, relation: 'uses' },
   ],
+  more: false,
 }
 const explanation: Explanation = {
   template: { apiVersion: 'apps/v1', kind: 'Deployment', namespace: 'shop', name: 'web' },
@@ -44,6 +45,27 @@ test('dependents are child nodes, many pods of one status are grouped, and Repli
     ['6 × Running', 'good'],
   ])
   expect(tree.children[0]!.children[1]!.query).toContain('status:"Running"')
+})
+
+test('if the graph does not list all pods, they are counted by state, failing ones first', () => {
+  const query = memberPodsQuery({ apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web' }, 'm1')
+  expect(query).toBe('kind:pod cluster:=m1 ns:=shop owner:deployments.apps/web depth:3')
+  const states = [
+    { value: 'Running', count: 4_000 },
+    { value: 'Init:0/1', count: 3 },
+    { value: 'CrashLoopBackOff', count: 1 },
+  ]
+  const tree = buildMemberTree({ ...graph, more: true }, ({ kind }) => kind === 'Deployment', { query, total: 4_005, states })!
+  expect(tree.children.map(({ name, health, children }) => [name, health, children.length])).toEqual([
+    ['3 × Init:0/1', 'bad', 0],
+    ['1 × CrashLoopBackOff', 'bad', 0],
+    ['1 × …', 'unknown', 0],
+    ['4000 × Running', 'good', 0],
+    ['web-1', 'bad', 0],
+  ])
+  expect(tree.children[0]!.query).toBe(`${query} status:="Init:0/1"`)
+  // An object without pods keeps its dependents.
+  expect(buildMemberTree({ ...graph, more: true }, ({ kind }) => kind === 'Deployment', { query, total: 0, states: [] })!.children.map(({ name }) => name)).toEqual(['web-1'])
 })
 
 test('parents are centered on their children, and arrow keys navigate', () => {
@@ -79,7 +101,7 @@ test.each([
 
 describe('a cluster in the topology', () => {
   const buildClusterNode = (ready: string, waiting: Explanation['waiting'] = []) => {
-    const member = buildMemberTree({ nodes: [hit('Deployment', 'web', { ready })], edges: [] }, () => true)
+    const member = buildMemberTree({ nodes: [hit('Deployment', 'web', { ready })], edges: [], more: false }, () => true)
     return buildTree({ ...explanation, waiting }, new Map([['m1', member]])).children[0]!.children[0]!
   }
 
@@ -101,7 +123,7 @@ describe('the Work between a cluster and its object', () => {
   const [target] = explanation.targets
   const buildClusterNode = (changed: Partial<Explanation['targets'][number]>, waiting: Explanation['waiting'], members: Parameters<typeof buildTree>[1]) =>
     buildTree({ ...explanation, waiting, targets: [{ ...target!, work, ...changed }] }, members).children[0]!.children[0]!
-  const member = buildMemberTree({ nodes: [hit('Deployment', 'web', { ready: '7/7' })], edges: [] }, () => true)
+  const member = buildMemberTree({ nodes: [hit('Deployment', 'web', { ready: '7/7' })], edges: [], more: false }, () => true)
 
   test.each([
     [{}, [], 'Applied', 'good', undefined],

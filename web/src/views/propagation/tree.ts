@@ -1,8 +1,9 @@
 // Topology tree of a template (policy, binding, clusters, Works, objects, pods), and its layout. Has no side effects.
 import { isKind, qualifiedName } from '../../api/client'
 import type { ObjectReference } from '../../api/karmada'
-import type { Explanation, PolicyName, Target } from '../../api/propagation'
-import type { Hit } from '../../api/types'
+import type { Explanation, PolicyName, Target, Template } from '../../api/propagation'
+import { quote } from '../../api/query'
+import type { FacetValue, Hit } from '../../api/types'
 import { toneOf } from '../../parts/status'
 
 export type Health = 'good' | 'bad' | 'unknown'
@@ -42,10 +43,29 @@ export function healthOf(status: string | undefined): Health {
 export interface MemberGraph {
   nodes: Hit[]
   edges: { from: number; to: number; relation: string }[]
+  /** True if there are more objects than those listed. */
+  more: boolean
 }
 
-/** Tree of an object and its dependents in a member; many pods of one state are one node. Undefined if the object is not in the graph. */
-export function buildMemberTree(graph: MemberGraph, isRoot: (hit: Hit) => boolean): TreeNode | undefined {
+/** Numbers of all pods of an object, for a graph that does not list all of them. */
+export interface PodCounts {
+  /** Query for these pods. */
+  query: string
+  total: number
+  states: readonly FacetValue[]
+}
+
+/** Query for the pods of a template's object in a cluster: its own, and those of its ReplicaSets and Jobs. */
+export function memberPodsQuery({ apiVersion, resource, namespace, name }: Template, cluster: string): string {
+  const namespaceTerm = namespace ? ` ns:=${quote(namespace)}` : ''
+  return `kind:pod cluster:=${quote(cluster)}${namespaceTerm} owner:${quote(`${qualifiedName(resource, apiVersion)}/${name}`)} depth:3`
+}
+
+/**
+ * Tree of an object and its dependents in a member; many pods of one state are one node. With `podCounts`, all pods are such nodes below the
+ * object, so that none is missing. Undefined if the object is not in the graph.
+ */
+export function buildMemberTree(graph: MemberGraph, isRoot: (hit: Hit) => boolean, podCounts?: PodCounts): TreeNode | undefined {
   const root = graph.nodes.findIndex(isRoot)
   if (root < 0) return undefined
   const children = new Map<number, number[]>()
@@ -57,7 +77,31 @@ export function buildMemberTree(graph: MemberGraph, isRoot: (hit: Hit) => boolea
     const childNodes = (children.get(nth) ?? []).filter((child) => !ancestors.has(child)).map((child) => buildNode(child, new Set([...ancestors, nth])))
     return { ...nodeOf(hit), children: groupPods(childNodes, hit) }
   }
-  return buildNode(root, new Set())
+  const tree = buildNode(root, new Set())
+  return podCounts === undefined || podCounts.total === 0 ? tree : withPodCounts(tree, podCounts)
+}
+
+const HEALTH_ORDER: Record<Health, number> = { bad: 0, unknown: 1, good: 2 }
+
+/** Replaces the pods of a tree by one node per state below its root, failing ones first. */
+function withPodCounts(root: TreeNode, { query, total, states }: PodCounts): TreeNode {
+  const withoutPods = (node: TreeNode): TreeNode => ({ ...node, children: node.children.filter(({ kind }) => kind !== 'Pod').map(withoutPods) })
+  const stateNode = (name: string, count: number, stateQuery: string, health: Health): TreeNode => ({
+    id: `${root.id} pods ${name}`,
+    kind: 'Pod',
+    name: `${count} × ${name}`,
+    cluster: root.cluster,
+    health,
+    query: stateQuery,
+    children: [],
+  })
+  const nodes = states.map(({ value, count }) => stateNode(value, count, `${query} status:=${quote(value)}`, healthOf(value)))
+  const restCount = total - states.reduce((sum, { count }) => sum + count, 0)
+  // Counts list a limited number of states.
+  const rest = restCount > 0 ? [stateNode('…', restCount, query, 'unknown')] : []
+  const sorted = [...nodes, ...rest].sort((a, b) => HEALTH_ORDER[a.health] - HEALTH_ORDER[b.health])
+  const tree = withoutPods(root)
+  return { ...tree, children: [...sorted, ...tree.children] }
 }
 
 export function nodeOf(hit: Hit): TreeNode {

@@ -1,0 +1,59 @@
+// Boundary that shows an error of a view in its place, so that the rest of the page stays.
+import { Component, useEffect, useRef, type ReactNode } from 'react'
+import { useLocation, useSearch as useParameters } from 'wouter'
+
+/** The code of a part of the page could not be loaded. */
+export class LoadError extends Error {}
+
+export interface Failure {
+  error: Error
+  /** Number of errors since the boundary was shown, including this one. */
+  count: number
+}
+
+interface ErrorBoundaryProps {
+  /** Rendered again after `retry`. */
+  children: () => ReactNode
+  fallback: (failure: Failure, retry: () => void) => ReactNode
+  /** True for errors of this boundary; an outer boundary shows others. */
+  catches: (error: Error) => boolean
+}
+
+interface ErrorBoundaryState {
+  error?: Error | undefined
+  count: number
+}
+
+export class ErrorBoundary extends Component<ErrorBoundaryProps, ErrorBoundaryState> {
+  override state: ErrorBoundaryState = { count: 0 }
+
+  static getDerivedStateFromError(thrown: unknown): Partial<ErrorBoundaryState> {
+    return { error: thrown instanceof Error ? thrown : new Error(String(thrown)) }
+  }
+
+  override componentDidCatch(): void {
+    this.setState(({ count }) => ({ count: count + 1 }))
+  }
+
+  private readonly retry = () => this.setState({ error: undefined })
+
+  override render(): ReactNode {
+    const { children, fallback, catches } = this.props
+    const { error, count } = this.state
+    if (!error) return children()
+    if (!catches(error)) throw error
+    return fallback({ error, count }, this.retry)
+  }
+}
+
+/** Calls back when the address changes. */
+export function useOnAddressChange(callback: () => void): void {
+  const [path] = useLocation()
+  const address = `${path}?${useParameters()}`
+  const previous = useRef(address)
+  useEffect(() => {
+    if (address === previous.current) return
+    previous.current = address
+    callback()
+  })
+}
