@@ -28,9 +28,9 @@ type programs struct {
 	etcd, kubernetes, kwok string
 }
 
-// ports of a cluster's servers on the loopback address.
+// ports of a cluster's servers on the loopback address. All nodes have one kubelet, which is kwok.
 type ports struct {
-	etcd, etcdPeer, apiServer, controllerManager, scheduler int
+	etcd, etcdPeer, apiServer, controllerManager, scheduler, kubelet int
 }
 
 // cluster is a control plane or a member: its servers' folders, addresses and arguments.
@@ -44,6 +44,8 @@ type cluster struct {
 	nodeCPU, nodeMemory string
 	// stages is a file with further kwok stages, or empty.
 	stages string
+	// exec lets pods run commands on this machine, and gives all pods one log. Without it, nodes have no address.
+	exec bool
 	// auditPolicy is the file of the API server's audit policy; without it there is no audit log.
 	auditPolicy string
 	directory   string
@@ -123,7 +125,35 @@ func (c *cluster) prepare() error {
 			return err
 		}
 	}
+	if c.exec {
+		return c.writePodsConfiguration()
+	}
 	return nil
+}
+
+// podsConfiguration is the file with kwok's configuration of commands and logs of pods.
+func (c *cluster) podsConfiguration() string { return c.path("pods.yaml") }
+
+// containerLog is the file with the log of all pods, in the format of container runtimes: time, stream, F for a full line, text. It has a
+// folder of its own, because kwok watches the folder for a client that follows the log.
+func (c *cluster) containerLog() string { return filepath.Join(c.path("pods"), "container.log") }
+
+// writePodsConfiguration writes the log of all pods, with its first line, and the configuration that lets kwok serve the log and run commands
+// of pods as processes on this machine.
+func (c *cluster) writePodsConfiguration() error {
+	if err := os.Mkdir(c.path("pods"), 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.containerLog(), []byte("2026-01-01T00:00:00Z stdout F started\n"), 0o600); err != nil {
+		return err
+	}
+	configuration := fmt.Sprintf(`{"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "ClusterExec", "metadata": {"name": "commands"},
+  "spec": {"execs": [{"local": {"workDir": %[1]q, "envs": [
+    {"name": "CLUSTER", "value": %[2]q}, {"name": "CONTAINER_LOG", "value": %[3]q}]}}]}}
+---
+{"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "ClusterLogs", "metadata": {"name": "log"}, "spec": {"logs": [{"logsFile": %[3]q}]}}
+`, c.path("pods"), c.name, c.containerLog())
+	return os.WriteFile(c.podsConfiguration(), []byte(configuration), 0o600)
 }
 
 // server is one process of a cluster.
@@ -220,7 +250,8 @@ func (c *cluster) scheduler() server {
 	}
 }
 
-// kwok simulates the kubelets of all nodes of a member.
+// kwok simulates the kubelets of all nodes of a member. API servers of all versions use the only address of a node, its internal IP; they do
+// not verify the certificate of kubelets unless --kubelet-certificate-authority is set.
 func (c *cluster) kwok() server {
 	args := []string{
 		"--kubeconfig=" + c.path(nodesUser+".kubeconfig"),
@@ -232,7 +263,20 @@ func (c *cluster) kwok() server {
 	if c.stages != "" {
 		args = append(args, "--config="+c.stages)
 	}
-	return server{name: "kwok", program: filepath.Join(c.programs.kwok, "kwok"), args: args}
+	kwok := server{name: "kwok", program: filepath.Join(c.programs.kwok, "kwok"), args: args}
+	if c.exec {
+		address := fmt.Sprintf("127.0.0.1:%d", c.ports.kubelet)
+		kwok.args = append(kwok.args,
+			"--config="+c.podsConfiguration(),
+			"--node-ip=127.0.0.1",
+			fmt.Sprintf("--node-port=%d", c.ports.kubelet),
+			"--server-address="+address,
+			"--tls-cert-file="+c.path("server.crt"),
+			"--tls-private-key-file="+c.path("server.key"),
+		)
+		kwok.health = "https://" + address + "/healthz"
+	}
+	return kwok
 }
 
 // servingFlags are the flags that kube-controller-manager and kube-scheduler have in common. There is one process of each, so none

@@ -14,7 +14,7 @@ import (
 
 func testCluster(t *testing.T, index int) *cluster {
 	t.Helper()
-	c := &cluster{name: "east", index: index, nodes: 2, directory: filepath.Join(t.TempDir(), "east"), ports: ports{1, 2, 3, 4, 5}}
+	c := &cluster{name: "east", index: index, nodes: 2, directory: filepath.Join(t.TempDir(), "east"), ports: ports{1, 2, 3, 4, 5, 6}}
 	if err := c.prepare(); err != nil {
 		t.Fatal(err)
 	}
@@ -98,6 +98,42 @@ func TestClustersShareNoAddresses(t *testing.T) {
 				t.Errorf("cluster %d: another cluster has the address range %s", index, addresses)
 			}
 			seen[addresses] = true
+		}
+	}
+}
+
+func TestPodsRunCommandsOnlyIfRequested(t *testing.T) {
+	for _, exec := range []bool{false, true} {
+		c := &cluster{name: "east", index: 1, directory: filepath.Join(t.TempDir(), "east"), ports: ports{1, 2, 3, 4, 5, 6}, exec: exec}
+		if err := c.prepare(); err != nil {
+			t.Fatal(err)
+		}
+		kwok := c.kwok()
+		for _, arg := range []string{"--config=" + c.podsConfiguration(), "--node-ip=127.0.0.1", "--node-port=6", "--server-address=127.0.0.1:6"} {
+			if slices.Contains(kwok.args, arg) != exec {
+				t.Errorf("exec %v, but arguments %v", exec, kwok.args)
+			}
+		}
+		if (kwok.health == "https://127.0.0.1:6/healthz") != exec || exists(c.containerLog()) != exec {
+			t.Errorf("exec %v, but health %q, log %v", exec, kwok.health, exists(c.containerLog()))
+		}
+		if !exec {
+			continue
+		}
+		text, err := os.ReadFile(c.podsConfiguration())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kinds []string
+		for _, document := range strings.Split(string(text), "\n---\n") {
+			var object struct{ Kind string }
+			if err := json.Unmarshal([]byte(document), &object); err != nil {
+				t.Fatalf("%v: %s", err, document)
+			}
+			kinds = append(kinds, object.Kind)
+		}
+		if !slices.Equal(kinds, []string{"ClusterExec", "ClusterLogs"}) {
+			t.Errorf("kinds %v", kinds)
 		}
 	}
 }

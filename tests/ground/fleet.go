@@ -39,7 +39,7 @@ func newFleet(ctx context.Context, b *builder, o options, directory string) (*fl
 	if err := f.lockDirectory(); err != nil {
 		return nil, err
 	}
-	const portsPerCluster = 5
+	const portsPerCluster = 6
 	indices := o.indices()
 	free, err := freePorts(portsPerCluster * len(indices))
 	if err != nil {
@@ -52,10 +52,10 @@ func newFleet(ctx context.Context, b *builder, o options, directory string) (*fl
 	for position, index := range indices {
 		c := &cluster{
 			name: o.name(index), index: index, directory: filepath.Join(directory, o.name(index)),
-			stages: o.stages, auditPolicy: o.auditPolicy,
+			stages: o.stages, exec: o.exec, auditPolicy: o.auditPolicy,
 		}
 		p := free[portsPerCluster*position:]
-		c.ports = ports{etcd: p[0], etcdPeer: p[1], apiServer: p[2], controllerManager: p[3], scheduler: p[4]}
+		c.ports = ports{etcd: p[0], etcdPeer: p[1], apiServer: p[2], controllerManager: p[3], scheduler: p[4], kubelet: p[5]}
 		if index > 0 {
 			c.nodes, c.nodeCPU, c.nodeMemory = o.nodes, valueOfMember(o.cpu, index), valueOfMember(o.memory, index)
 		}

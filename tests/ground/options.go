@@ -21,6 +21,8 @@ type options struct {
 	cpu, memory []string
 	// stages is a file with further kwok stages, or empty.
 	stages string
+	// exec lets pods of members run commands on this machine.
+	exec bool
 	// auditPolicy is a file with the audit policy of all API servers; without it they write no audit log.
 	auditPolicy string
 	versions    []string
@@ -46,6 +48,7 @@ func parseOptions(args []string) (options, error) {
 	flags.StringVar(&cpu, "cpu", "8", "CPUs of each node, separated by commas: members take them in turn")
 	flags.StringVar(&memory, "memory", "32Gi", "memory of each node, separated by commas: members take them in turn")
 	flags.StringVar(&o.stages, "stages", "", "file with kwok stages beside those that make all pods ready")
+	flags.BoolVar(&o.exec, "exec", false, "run commands of members' pods (kubectl exec) on this machine, as the user of this program, and give all pods of a member one log")
 	flags.StringVar(&prefix, "prefix", "member", "beginning of members' names, which end with their number")
 	flags.StringVar(&names, "names", "", "names of the members, separated by commas, in place of --members and --prefix")
 	flags.StringVar(&o.auditPolicy, "audit-policy-file", "", "audit policy of all API servers, which then write the file audit.log in their folder")

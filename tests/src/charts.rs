@@ -14,15 +14,15 @@ pub fn repository_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Python with Helm as a library; `None` outside CI if it is not installed.
+/// Path of a Python interpreter that can import Helm. Outside CI, returns `None` if it is not installed.
 fn find_helm_python() -> Result<Option<PathBuf>> {
     let Some(program) = find_python()? else { return Ok(None) };
     let imported = Command::new(&program).args(["-c", "import helm_python"]).stderr(Stdio::null()).status()?;
     require_tool(imported.success().then_some(program), "helm-python-sdk", ".ci/tools")
 }
 
-/// Renders charts and returns the script's output: JSON with the manifests or the error of each case (`chart`,
-/// `release`, `values`). `None` outside CI if Helm is not installed.
+/// Renders charts and returns the script's output: JSON with the manifests or the error of each case. A case has a
+/// `chart`, a `release` and `values`. Outside CI, returns `None` if Helm is not installed.
 pub fn render_charts(cases: &[Value]) -> Result<Option<Vec<u8>>> {
     let Some(program) = find_helm_python()? else { return Ok(None) };
     let mut command = Command::new(program);
@@ -34,8 +34,8 @@ pub fn render_charts(cases: &[Value]) -> Result<Option<Vec<u8>>> {
     Ok(Some(output.stdout))
 }
 
-/// Runs a verb of the release script, which writes into a folder. Returns false outside CI if a required tool is not
-/// installed.
+/// Runs a subcommand of the release script, which writes its results to `folder`. Outside CI, returns false if a
+/// required tool is not installed.
 pub fn run_release_script(verb: &str, folder: &Path, args: &[&str]) -> Result<bool> {
     let Some(program) = find_helm_python()? else { return Ok(false) };
     let installed = tools_folder().map(|tools| tools.join("cargo/bin/cargo-cyclonedx")).filter(|path| path.is_file());

@@ -1,5 +1,5 @@
-//! The ground truth for tests: real Kubernetes clusters, started by `.ci/ground`, in place of embedded API servers and
-//! simulated members.
+//! Real Kubernetes clusters (the "ground truth"), started by `.ci/ground`, on which tests run instead of embedded API servers
+//! and simulated members.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,10 +7,11 @@ use std::{env, fs, io};
 
 use crate::repository_root;
 
-/// Environment variable with the Kubernetes version of the clusters, such as `1.36`. Without it, tests use the embedded
-/// servers.
+/// Environment variable with the Kubernetes version of the real clusters, such as `1.36`. If it is not set, tests use the
+/// embedded API servers and simulated members.
 const VERSION_VARIABLE: &str = "CROWSNEST_GROUND_KUBERNETES";
 const AUDIT_POLICY_FLAG: &str = "--audit-policy-file";
+const EXEC_FLAG: &str = "--exec";
 /// The embedded API server's default audit policy.
 const DEFAULT_AUDIT_POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
@@ -29,18 +30,19 @@ pub fn uses_real_clusters() -> bool {
     env::var_os(VERSION_VARIABLE).is_some()
 }
 
-/// Command for a cluster without nodes, as for a control plane. `args` also accepts flags of `.ci/ground up`. None
-/// without [`VERSION_VARIABLE`].
+/// Command for a cluster without nodes, as for a control plane. `args` may contain flags of `.ci/ground up`. `None` if
+/// [`VERSION_VARIABLE`] is not set.
 pub fn control_plane(data: &Path, args: &[&str]) -> io::Result<Option<Cluster>> {
     cluster("cp", data, &[&["--members", "0"], args].concat())
 }
 
 /// Command for a cluster with a scheduler and nodes whose pods kwok makes ready. `args` are those of `crowsnest
-/// member`. None without [`VERSION_VARIABLE`].
+/// member`. `None` if [`VERSION_VARIABLE`] is not set.
 pub fn member(name: &str, data: &Path, args: &[&str]) -> io::Result<Option<Cluster>> {
     let stages = repository_root().join("tests/ground/stages/conformance.yaml").display().to_string();
     let recorded = RECORDED_MEMBERS.iter().find(|(member, ..)| *member == name);
     let flags = match (args, recorded) {
+        ([EXEC_FLAG], _) => vec![EXEC_FLAG],
         ([], _) => Vec::new(),
         (["--profile", "conformance"], Some((_, cpu, memory))) => {
             vec!["--cpu", cpu, "--memory", memory, "--stages", &stages]
@@ -52,6 +54,13 @@ pub fn member(name: &str, data: &Path, args: &[&str]) -> io::Result<Option<Clust
         }
     };
     cluster(name, data, &[&["--control-plane=false", "--names", name], flags.as_slice()].concat())
+}
+
+/// Like [`member`], but the pods run commands and have a log. Commands are processes on this machine, and their standard
+/// input is never closed. Their environment contains `CLUSTER`, the member's name, and `CONTAINER_LOG`, the file with
+/// the log of all pods in the format of container runtimes.
+pub fn member_with_exec(name: &str, data: &Path) -> io::Result<Option<Cluster>> {
+    member(name, data, &[EXEC_FLAG])
 }
 
 fn cluster(name: &str, data: &Path, args: &[&str]) -> io::Result<Option<Cluster>> {

@@ -1,4 +1,4 @@
-//! Real kubectl: single calls, calls repeated until a state is reached, streams, terminals.
+//! Runs real kubectl commands: once, repeatedly until a state is reached, in the background, and in a terminal.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::{Fleet, WAIT_TIMEOUT, find_kubectl, wait_for};
 /// kubectl versions under test: an old one (SPDY only), a common one, the newest (WebSocket first).
 pub const KUBECTL_VERSIONS: [&str; 3] = ["1.20", "1.32", "1.36"];
 
-/// A kubectl with the settings of all its calls.
+/// A kubectl binary and the flags of all commands that are run with it.
 #[derive(Debug, Clone)]
 pub struct Kubectl {
     pub version: &'static str,
@@ -24,7 +24,7 @@ pub struct Kubectl {
     pub folder: PathBuf,
 }
 
-/// Exit code and output of a finished call.
+/// Exit code and output of a finished command.
 #[derive(Debug)]
 pub struct CommandOutput {
     pub code: Option<i32>,
@@ -84,18 +84,18 @@ impl Kubectl {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     }
 
-    /// Runs a call with `input` as standard input and returns its result, also if the call fails.
+    /// Runs a command with `input` as standard input and returns its result, even if it fails.
     pub fn run(&self, args: &[&str], input: &str) -> Result<CommandOutput> {
         let mut child = self.command(args).spawn().with_context(|| format!("{}", self.program.display()))?;
         let mut stdin = child.stdin.take().context("no standard input")?;
-        let wrote = stdin.write_all(input.as_bytes());
+        let write_result = stdin.write_all(input.as_bytes());
         drop(stdin);
         let output = CommandOutput::parse(&child.wait_with_output()?)?;
-        wrote.with_context(|| format!("kubectl {args:?} did not read its input: {output:?}"))?;
+        write_result.with_context(|| format!("kubectl {args:?} did not read its input: {output:?}"))?;
         Ok(output)
     }
 
-    /// Runs a call that must succeed; returns its standard output.
+    /// Runs a command that must succeed; returns its standard output.
     pub fn run_ok(&self, args: &[&str], input: &str) -> Result<String> {
         let output = self.run(args, input)?;
         if output.code != Some(0) {
@@ -104,7 +104,7 @@ impl Kubectl {
         Ok(output.out)
     }
 
-    /// Runs a call that must exit with this code and print this text on either stream.
+    /// Runs a command that must exit with this code and print this text on either stream.
     pub fn expect_output(&self, args: &[&str], input: &str, code: i32, text: &str) -> Result<CommandOutput> {
         let output = self.run(args, input)?;
         if output.code != Some(code) || !(output.out.contains(text) || output.err.contains(text)) {
@@ -113,7 +113,7 @@ impl Kubectl {
         Ok(output)
     }
 
-    /// Repeats a call until it succeeds with output that satisfies `accept`.
+    /// Repeats a command until it succeeds with output that satisfies `accept`.
     pub fn run_until(&self, args: &[&str], accept: impl Fn(&str) -> bool) -> Result<String> {
         let mut last = None;
         let ready = wait_for(&format!("kubectl-{} {args:?}", self.version), || {
@@ -126,24 +126,24 @@ impl Kubectl {
         Ok(last.map(|output| output.out).unwrap_or_default())
     }
 
-    /// Starts a long-running call; its standard output is read as it arrives.
-    pub fn stream(&self, args: &[&str]) -> Result<Stream> {
-        Stream::start(self.command(args), format!("kubectl-{} {args:?}", self.version))
+    /// Starts a long-running command; its standard output is read as it arrives.
+    pub fn stream(&self, args: &[&str]) -> Result<RunningCommand> {
+        RunningCommand::start(self.command(args), format!("kubectl-{} {args:?}", self.version))
     }
 
-    /// Starts a call in a pseudo-terminal, created by script(1).
-    pub fn terminal(&self, args: &[&str]) -> Result<Stream> {
+    /// Starts a command in a pseudo-terminal, created by script(1).
+    pub fn terminal(&self, args: &[&str]) -> Result<RunningCommand> {
         let program = [&[self.program.display().to_string()], self.flags.as_slice()].concat().join(" ");
         let mut command = Command::new("script");
         command.args(["-qec", &format!("{program} {}", args.join(" ")), "/dev/null"]);
         self.configure(&mut command);
-        Stream::start(command, format!("kubectl-{} {args:?} in a terminal", self.version))
+        RunningCommand::start(command, format!("kubectl-{} {args:?} in a terminal", self.version))
     }
 }
 
-/// A running call. Killed when dropped.
-pub struct Stream {
-    /// The command, for error messages.
+/// A running command whose output is read as it arrives. Killed when dropped.
+pub struct RunningCommand {
+    /// Text of the command, for error messages.
     description: String,
     child: Child,
     stdin: Option<ChildStdin>,
@@ -152,7 +152,7 @@ pub struct Stream {
     output: String,
 }
 
-impl Stream {
+impl RunningCommand {
     /// Starts a command with pipes as input and output.
     pub fn start(mut command: Command, description: String) -> Result<Self> {
         let mut child = command.stderr(Stdio::null()).spawn().with_context(|| description.clone())?;
@@ -172,9 +172,9 @@ impl Stream {
     }
 
     /// Writes to standard input.
-    pub fn write_input(&mut self, keys: &str) -> Result<()> {
+    pub fn write_input(&mut self, text: &str) -> Result<()> {
         let stdin = self.stdin.as_mut().context("no standard input")?;
-        stdin.write_all(keys.as_bytes())?;
+        stdin.write_all(text.as_bytes())?;
         Ok(stdin.flush()?)
     }
 
@@ -190,7 +190,9 @@ impl Stream {
             }
             match self.chunks.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(chunk) => self.output.push_str(&String::from_utf8_lossy(&chunk)),
-                Err(error) => bail!("{}: no {text:?} ({error}) after {:?}", self.description, self.output),
+                Err(error) => {
+                    bail!("{} did not print {text:?} ({error}); last output: {:?}", self.description, self.output)
+                }
             }
         }
     }
@@ -201,8 +203,8 @@ impl Stream {
         self.wait_for_exit()
     }
 
-    /// Waits for the exit with open input; returns the exit code and the remaining output. The server must end the
-    /// stream.
+    /// Waits for the exit without closing the input; returns the exit code and the remaining output. The server must end
+    /// the command.
     pub fn wait_for_exit(mut self) -> Result<(Option<i32>, String)> {
         let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
@@ -210,7 +212,7 @@ impl Stream {
                 Ok(chunk) => self.output.push_str(&String::from_utf8_lossy(&chunk)),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    bail!("{} is still running after {:?}", self.description, self.output)
+                    bail!("{} is still running; last output: {:?}", self.description, self.output)
                 }
             }
         }
@@ -218,7 +220,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         // The child may have exited already.
         let _ = self.child.kill();

@@ -11,12 +11,14 @@ use std::{env, fs, io};
 use anyhow::{Context, Result, bail};
 
 mod charts;
+mod documentation;
 pub mod ground;
 mod kubectl;
 mod process;
 
 pub use charts::{render_charts, repository_root, run_release_script};
-pub use kubectl::{CommandOutput, KUBECTL_VERSIONS, Kubectl, Stream, with_each_kubectl};
+pub use documentation::{fenced_blocks, run_shell_blocks};
+pub use kubectl::{CommandOutput, KUBECTL_VERSIONS, Kubectl, RunningCommand, with_each_kubectl};
 pub use process::{Apiserver, Member, Process};
 
 /// Timeout for a state to be reached on a loaded two-core machine.
@@ -25,8 +27,9 @@ pub const WAIT_TIMEOUT: Duration = Duration::from_secs(240);
 /// Ports below the ephemeral ranges of common operating systems.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// A free loopback port, for servers that need their address before they start. Each call in a process returns another
-/// port. The port is not ephemeral, because the system could assign an ephemeral one to a connection in the meantime.
+/// A free loopback port, for servers that need their address before they start. Each call in a process returns a
+/// different port. The port is not ephemeral, because the system could assign an ephemeral one to a connection in the
+/// meantime.
 pub fn free_port() -> Result<u16> {
     static OFFSET: AtomicU16 = AtomicU16::new(0);
     // Tests in concurrent processes start at different ports.
@@ -63,8 +66,8 @@ fn tools_folder() -> Option<PathBuf> {
     Some(cache.or_else(|| env::home_dir().map(|home| home.join(".cache")))?.join("crowsnest"))
 }
 
-/// Path of kubectl in a version (`1.20`, `1.32`, `1.36`), or in any version if `version` is empty. `None` if it is
-/// missing outside CI.
+/// Path of the kubectl binary of a version (`1.20`, `1.32`, `1.36`), or of any version if `version` is empty. Outside CI,
+/// returns `None` if it is missing.
 pub fn find_kubectl(version: &str) -> Result<Option<PathBuf>> {
     let cached = env::var_os("CROWSNEST_KUBECTL").map(PathBuf::from).or_else(|| Some(tools_folder()?.join("kubectl")));
     let versions: &[&str] = if version.is_empty() { &["1.32", "1.36", "1.20"] } else { &[version] };
@@ -76,7 +79,7 @@ pub fn find_kubectl(version: &str) -> Result<Option<PathBuf>> {
     require_tool(found, &format!("kubectl {version}"), "tests/fetch-kubectl")
 }
 
-/// Path of Chromium. `None` if it is missing outside CI.
+/// Path of Chromium. Outside CI, returns `None` if it is missing.
 pub fn find_chromium() -> Result<Option<PathBuf>> {
     let configured = env::var_os("CROWSNEST_CHROMIUM").map(PathBuf::from).filter(|p| p.is_file());
     require_tool(configured.or_else(|| find_on_path("chromium")), "Chromium", "apt-get install chromium")
@@ -91,7 +94,8 @@ pub fn screenshot_folder() -> Result<PathBuf> {
     Ok(pictures)
 }
 
-/// Runs a script of `web/e2e` in a real browser and returns its output. `None` if Chromium is missing outside CI.
+/// Runs a script of `web/e2e` in a real browser and returns its output. Outside CI, returns `None` if
+/// Chromium is missing.
 pub fn run_browser_script(script: &str, args: &[&OsStr], environment: &[(&str, OsString)]) -> Result<Option<String>> {
     let Some(chromium) = find_chromium()? else { return Ok(None) };
     let output = Command::new("node")
@@ -109,13 +113,15 @@ pub fn run_browser_script(script: &str, args: &[&OsStr], environment: &[(&str, O
     Ok(Some(output.out))
 }
 
-/// Path of a Python with the Kubernetes client. `None` if it is missing outside CI.
+/// Path of a Python interpreter that can import the Kubernetes client. Outside CI, returns `None` if it is
+/// missing.
 pub fn find_python() -> Result<Option<PathBuf>> {
     let configured = env::var_os("CROWSNEST_PYTHON").map(PathBuf::from).filter(|p| p.is_file());
     require_tool(configured, "Python with the Kubernetes client (CROWSNEST_PYTHON)", ".ci/tools")
 }
 
-/// Folder with the JavaScript client in its `node_modules`. `None` if it or Node is missing outside CI.
+/// Folder with the JavaScript client in its `node_modules`. Outside CI, returns `None` if it or Node is
+/// missing.
 pub fn find_node_client() -> Result<Option<PathBuf>> {
     let has_client =
         |dir: &PathBuf| dir.join("node_modules/@kubernetes/client-node").is_dir() && find_on_path("node").is_some();
@@ -210,25 +216,25 @@ impl Fleet {
     }
 
     /// Starts a long-running CLI command; its standard output is read as it arrives.
-    pub fn crowsnest_stream(&self, args: &[&str]) -> Result<Stream> {
+    pub fn crowsnest_stream(&self, args: &[&str]) -> Result<RunningCommand> {
         let mut command = self.with_fleet_env(Command::new(binary()?));
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Stream::start(command, format!("crowsnest {args:?}"))
+        RunningCommand::start(command, format!("crowsnest {args:?}"))
     }
 
     /// Starts a CLI command in a pseudo-terminal, created by script(1), without a pager.
-    pub fn crowsnest_terminal(&self, args: &[&str]) -> Result<Stream> {
+    pub fn crowsnest_terminal(&self, args: &[&str]) -> Result<RunningCommand> {
         self.crowsnest_terminal_with_env(args, &[("CROWSNEST_PAGER", "")])
     }
 
     /// Starts a CLI command in a pseudo-terminal with environment variables.
-    pub fn crowsnest_terminal_with_env(&self, args: &[&str], environment: &[(&str, &str)]) -> Result<Stream> {
+    pub fn crowsnest_terminal_with_env(&self, args: &[&str], environment: &[(&str, &str)]) -> Result<RunningCommand> {
         let mut command = self.with_fleet_env(Command::new("script"));
         command.args(["-qec", &format!("{} {}", binary()?.display(), args.join(" ")), "/dev/null"]);
-        // A terminal with colours, independent of the tests' own.
+        // A terminal with colours, independent of the one in which the tests run.
         command.env("TERM", "xterm").env_remove("NO_COLOR").envs(environment.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        Stream::start(command, format!("crowsnest {args:?} in a terminal"))
+        RunningCommand::start(command, format!("crowsnest {args:?} in a terminal"))
     }
 
     /// Makes a command use this fleet.
@@ -237,7 +243,8 @@ impl Fleet {
         command
     }
 
-    /// Any available kubectl, with the control plane's kubeconfig. `None` if no kubectl is installed outside CI.
+    /// Any available kubectl, with the control plane's kubeconfig. Outside CI, returns `None` if no
+    /// kubectl is installed.
     pub fn any_kubectl(&self) -> Result<Option<Kubectl>> {
         let Some(program) = find_kubectl("")? else { return Ok(None) };
         Ok(Some(Kubectl::new("any", program, &self.kubeconfig("cp"), &self.data_dir.with_extension("kubectl"))?))
@@ -376,12 +383,14 @@ pub fn wait_for(what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<(
 
 /// Pause before the next poll, given the time waited so far and the duration of the last poll: the larger of a tenth of
 /// the wait and twice the poll, at least 50 ms and at most two seconds. Most polls start a process or read many objects.
-/// Polls of up to a second therefore take at most a third of the time, and are rarer on a busy machine.
+/// With these pauses, polls take at most a third of the time (unless one takes more than a second), and are less frequent
+/// on a busy machine.
 pub fn pause(waited: Duration, poll: Duration) -> Duration {
     (waited / 10).max(poll * 2).clamp(Duration::from_millis(50), Duration::from_secs(2))
 }
 
-/// Splits a line without quotes at whitespace: into arguments of a command, or cells of a row.
+/// Splits a line at whitespace, for example into the arguments of a command or the cells of a table row. Quotes have no
+/// meaning.
 pub fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }

@@ -1,4 +1,4 @@
-//! Processes of the binary other than `crowsnest up`, started by tests and killed when dropped.
+//! Processes other than `crowsnest up` that tests start. They are killed when dropped.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -44,8 +44,8 @@ impl Drop for Process {
     }
 }
 
-/// Starts a server and waits for its first line of output, which it prints when it serves requests. Its log is the file
-/// beside its data folder with the extension `log`.
+/// Starts a server and waits for its first line of output, which it prints when it serves requests. Its log is the data
+/// folder's path with the extension `log`.
 fn start_server(mut command: Command, data: &Path) -> Result<Process> {
     let log = data.with_extension("log");
     let mut process = Process::spawn(command.stdout(Stdio::piped()).stderr(fs::File::create(&log)?))?;
@@ -67,7 +67,7 @@ pub struct Apiserver {
 }
 
 impl Apiserver {
-    /// Returns when the process serves requests.
+    /// Starts the process; returns when it serves requests.
     pub fn start(data: &Path) -> Result<Self> {
         Self::start_with(data, &[])
     }
@@ -108,11 +108,29 @@ pub struct Member {
 }
 
 impl Member {
-    /// Returns when the process serves requests.
+    /// Starts the process; returns when it serves requests.
     pub fn start(name: &str, data: &Path, args: &[&str]) -> Result<Self> {
-        if let Some(ground::Cluster { command, kubeconfig, .. }) = ground::member(name, data, args)? {
-            return Ok(Self { process: start_server(command, data)?, kubeconfig });
+        match ground::member(name, data, args)? {
+            Some(cluster) => Self::start_real(cluster, data),
+            None => Self::start_simulated(name, data, args),
         }
+    }
+
+    /// Like [`Self::start`], for tests that run commands in pods or read logs of pods. If [`ground::uses_real_clusters`],
+    /// tests must run the commands that [`ground::member_with_exec`] supports.
+    pub fn start_with_exec(name: &str, data: &Path) -> Result<Self> {
+        match ground::member_with_exec(name, data)? {
+            Some(cluster) => Self::start_real(cluster, data),
+            None => Self::start_simulated(name, data, &[]),
+        }
+    }
+
+    fn start_real(cluster: ground::Cluster, data: &Path) -> Result<Self> {
+        let ground::Cluster { command, kubeconfig, .. } = cluster;
+        Ok(Self { process: start_server(command, data)?, kubeconfig })
+    }
+
+    fn start_simulated(name: &str, data: &Path, args: &[&str]) -> Result<Self> {
         let mut command = Command::new(binary()?);
         command.args(["member", name, "--data-dir"]).arg(data).args(args);
         let process = start_server(command, data)?;

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{CommandOutput, Fleet, Kubectl, wait_for, words};
+use crowsnest_tests::{CommandOutput, Fleet, Kubectl, run_shell_blocks, wait_for, words};
 use serde_json::{Value, json};
 
 const MEMBER: &str = include_str!("access/member.yaml");
@@ -33,7 +33,7 @@ fn access_is_reviewed_in_all_clusters() -> Result<()> {
     check_caller_permissions(&kubectl).with_context(|| fleet.log())?;
     check_audit(&kubectl, &data.join("audit/audit.log")).with_context(|| fleet.log())?;
     check_agreement_with_authorizers(&fleet, &member).with_context(|| fleet.log())?;
-    check_documented_commands(&fleet).with_context(|| fleet.log())?;
+    check_documented_commands(&fleet, &kubectl).with_context(|| fleet.log())?;
     check_changes(&fleet, &member).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())
@@ -215,7 +215,14 @@ fn check_api(kubectl: &Kubectl) -> Result<()> {
         (json!({}), "exactly one of nonResourceAttributes or resourceAttributes must be specified"),
         (json!({"resourceAttributes": {"verb": "get", "resource": "pods"}, "limit": 0}), "must be from 1 to 1000"),
         (json!({"resourceAttributes": {"verb": "get", "resource": "pods"}, "clusters": ["m9"]}), "Not found"),
-        (json!({"resourceAttributes": {"verb": "get", "resource": "pods"}, "other": 1}), "unknown field"),
+        (
+            json!({"resourceAttributes": {"verb": "get", "resource": "pods"}, "other": 1}),
+            "spec.other: Invalid value: unknown field",
+        ),
+        (
+            json!({"resourceAttributes": {"verb": "list", "resource": "pods", "labelSelector": {}}}),
+            "requirements or rawSelector is required",
+        ),
     ];
     for (spec, text) in invalid {
         let body = json!({"spec": spec}).to_string();
@@ -227,6 +234,7 @@ fn check_api(kubectl: &Kubectl) -> Result<()> {
         )?;
     }
     kubectl.expect_output(&["get", "--raw", &format!("{ROOT}/resourceaccessreviews")], "", 1, "")?;
+    check_selectors(kubectl)?;
     check_schema(kubectl, "ResourceAccessReview", &unpaged)?;
     let without = json!([{"cluster": "member1", "kind": "RoleBinding", "namespace": "shop", "name": "web"}]);
     let attributes = json!({"verb": "get", "resource": "secrets", "namespace": "shop"});
@@ -236,6 +244,28 @@ fn check_api(kubectl: &Kubectl) -> Result<()> {
     check_schema(kubectl, "ResourceAccessReview", &review)?;
     let spec = json!({"user": "ci", "groups": ["system:masters"], "without": without, "indirect": true});
     check_schema(kubectl, "SubjectRulesReview", &create(kubectl, "subjectrulesreviews", &spec)?)
+}
+
+/// Selectors do not change the grants; one that cannot be parsed is reported.
+fn check_selectors(kubectl: &Kubectl) -> Result<()> {
+    let grants = |selectors: Value| -> Result<(Value, Value)> {
+        let mut attributes = json!({"verb": "list", "resource": "pods"});
+        for (field, selector) in selectors.as_object().into_iter().flatten() {
+            attributes[field] = selector.clone();
+        }
+        let review = create(kubectl, "resourceaccessreviews", &json!({"resourceAttributes": attributes}))?;
+        check_schema(kubectl, "ResourceAccessReview", &review)?;
+        Ok((review["status"]["grants"].clone(), review["status"]["warnings"].clone()))
+    };
+    let all = grants(json!({}))?;
+    let requirement = json!({"key": "app", "operator": "In", "values": ["web"]});
+    let selected =
+        json!({"fieldSelector": {"rawSelector": "spec.nodeName=n1"}, "labelSelector": {"requirements": [requirement]}});
+    ensure!(grants(selected)? == all, "{all:?}");
+    let (found, warnings) = grants(json!({"labelSelector": {"rawSelector": "app in (web"}}))?;
+    let ignored = "spec.resourceAttributes.labelSelector ignored due to parse error";
+    ensure!(found == all.0 && warnings.to_string().contains(ignored), "{warnings}");
+    Ok(())
 }
 
 /// A review is in the audit log with its caller and the reviewed clusters.
@@ -344,13 +374,15 @@ fn check_agreement_with_authorizers(fleet: &Fleet, member: &Kubectl) -> Result<(
 }
 
 /// Every command of the page succeeds.
-fn check_documented_commands(fleet: &Fleet) -> Result<()> {
+fn check_documented_commands(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let lines: Vec<&str> = DOCUMENTATION.lines().filter_map(|line| line.strip_prefix("    crowsnest ")).collect();
     ensure!(lines.len() > 8, "{lines:?}");
     for line in lines {
         let output = run(fleet, line)?;
         ensure!(output.code == Some(0), "crowsnest {line}: {output:?}");
     }
+    let outputs = run_shell_blocks(DOCUMENTATION, kubectl)?;
+    ensure!(outputs.len() == 1 && outputs[0].contains("\"grants\""), "{outputs:?}");
     Ok(())
 }
 

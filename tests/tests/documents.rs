@@ -1,4 +1,5 @@
-//! Documentation: link targets and source paths exist, and both languages of the README have the same commands.
+//! Documentation: link targets and source paths exist, commands in shell blocks are tested, and both languages of the README have
+//! the same commands.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -145,6 +146,21 @@ fn both_languages_have_the_same_commands() -> Result<()> {
         ensure!(one == other, "README.zh-CN.md has {other:?} instead of {one:?}");
     }
     ensure!(english.len() == chinese.len(), "{} commands and {}", english.len(), chinese.len());
+    Ok(())
+}
+
+/// Pages with shell blocks. Tests send the requests in those of ACCESS.md and MCP.md, and parse the commands of `crowsnest` in
+/// all of them (`tests/tests/access.rs`, `tests/tests/mcp.rs`, `server/src/commands/line/complete.rs`).
+const PAGES_WITH_SHELL_BLOCKS: [&str; 3] = ["ACCESS.md", "AUTHORIZATION.md", "MCP.md"];
+
+#[test]
+fn shell_blocks_are_in_tested_pages() -> Result<()> {
+    let has_block = |text: &str| text.lines().any(|line| line == "```sh");
+    let pages = pages()?.into_iter().filter(|(_, text)| has_block(text));
+    let mut names: Vec<String> =
+        pages.filter_map(|(path, _)| path.file_name().map(|name| name.to_string_lossy().into_owned())).collect();
+    names.sort();
+    ensure!(names == PAGES_WITH_SHELL_BLOCKS, "pages with shell blocks are {names:?}");
     Ok(())
 }
 

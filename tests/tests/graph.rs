@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_graph::{Bolt, BoltTarget};
-use crowsnest_tests::{Fleet, find_kubectl, in_ci, wait_for};
+use crowsnest_tests::{Fleet, fenced_blocks, find_kubectl, in_ci, wait_for};
 use serde_json::Value;
 
 const DOCUMENTATION: &str = include_str!("../../docs/GRAPH.md");
@@ -67,20 +67,6 @@ impl Drop for Database {
     fn drop(&mut self) {
         drop(script().arg("stop").arg(self.folder.path()).status());
     }
-}
-
-/// Fenced code blocks with this language; an empty string selects blocks without a language.
-fn fenced_blocks(text: &str, language: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        let Some(block_language) = line.strip_prefix("```") else { continue };
-        let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
-        if block_language == language {
-            found.push(block.join("\n"));
-        }
-    }
-    found
 }
 
 /// Formats rows as on the page; `columns` is the page's header line.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Stream, find_python, wait_for};
+use crowsnest_tests::{Fleet, RunningCommand, find_python, wait_for};
 use futures::TryStreamExt;
 use http::Uri;
 use http::uri::PathAndQuery;
@@ -45,7 +45,7 @@ struct InformerState {
 enum Reader {
     Rust(Arc<Mutex<InformerState>>),
     /// An informer in the Python process, by name.
-    Python(Arc<Mutex<Stream>>, &'static str),
+    Python(Arc<Mutex<RunningCommand>>, &'static str),
 }
 
 /// Program with the informers of the Python client.
@@ -211,14 +211,14 @@ fn start_informer(runtime: &Runtime, api: Api<ConfigMap>, config: watcher::Confi
 }
 
 /// The readers in Python; `None` without the Python client.
-fn python_readers(folder: &Path, fleet: &Fleet) -> Result<Option<Arc<Mutex<Stream>>>> {
+fn python_readers(folder: &Path, fleet: &Fleet) -> Result<Option<Arc<Mutex<RunningCommand>>>> {
     let Some(program) = find_python()? else { return Ok(None) };
     let script = folder.join("readers.py");
     std::fs::write(&script, PYTHON)?;
     let mut command = Command::new(program);
     command.arg(script).arg(fleet.kubeconfig("cp")).arg(FLEET_PROXY).env_remove("KUBECONFIG");
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    Ok(Some(Arc::new(Mutex::new(Stream::start(command, "readers.py".to_owned())?))))
+    Ok(Some(Arc::new(Mutex::new(RunningCommand::start(command, "readers.py".to_owned())?))))
 }
 
 impl Reader {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use crowsnest_apimachinery::request::MAX_REQUEST_BODY_BYTES;
-use crowsnest_tests::{Fleet, Kubectl, binary, wait_for};
+use crowsnest_tests::{Fleet, Kubectl, binary, run_shell_blocks, wait_for};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -89,6 +89,7 @@ fn assistants_read_the_fleet() -> Result<()> {
     let checks = || -> Result<()> {
         check_tools(&fleet)?;
         check_documented_configurations(&fleet)?;
+        check_documented_message(&kubectl)?;
         check_permissions(&fleet, &kubectl)?;
         check_http(&fleet)?;
         Ok(())
@@ -176,6 +177,13 @@ fn check_documented_configurations(fleet: &Fleet) -> Result<()> {
         started += 1;
     }
     ensure!(started == 3, "{started} documented configurations start a server");
+    Ok(())
+}
+
+/// The message in the documentation returns the list of tools.
+fn check_documented_message(kubectl: &Kubectl) -> Result<()> {
+    let outputs = run_shell_blocks(DOCUMENTATION, kubectl)?;
+    ensure!(outputs.len() == 1 && outputs[0].contains("\"who_can\""), "{outputs:?}");
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! Five tasks of a user within a number of steps, and twenty details of the UI, in a browser on a fleet with problems. Both take the
-//! pictures of docs/UI.md.
+//! Five tasks of a user within a number of steps and by keyboard only, and twenty details of the UI, in a browser on a fleet with
+//! problems. The first and the last take the pictures of docs/UI.md.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, run_browser_script, screenshot_folder};
@@ -35,7 +35,7 @@ fn tasks_and_details_are_as_documented() -> Result<()> {
     west.run_until(&["get", "pods", "-n", "shop", "-l", "app=payments"], |out| out.contains("CrashLoopBackOff"))?;
 
     let screenshots = screenshot_folder()?;
-    for script in ["tasks", "scorecard"] {
+    for script in ["tasks", "keyboard", "scorecard"] {
         run_browser_script(script, &[fleet.ui_url.as_ref(), screenshots.as_ref()], &[]).with_context(|| fleet.log())?;
     }
     ensure!(fleet.stop()?.success());

@@ -138,6 +138,7 @@ fn check_own_webhooks(fleet: &Fleet, kubectl: &Kubectl, runtime: &Runtime) -> Re
     let urls = kubectl.run_ok(&["get", "validatingwebhookconfigurations", "-o", "json"], "")?;
     let url =
         urls.split('"').find(|text| text.ends_with("/validate-resourcebinding")).context("no webhook for bindings")?;
+    ensure_answers_api_server(kubectl)?;
     let identities = [
         None,
         Some(own_certificate(kubectl)?),
@@ -149,7 +150,19 @@ fn check_own_webhooks(fleet: &Fleet, kubectl: &Kubectl, runtime: &Runtime) -> Re
             ensure!(result.is_err(), "{result:?}");
         }
     }
+    // The errors above prove nothing if the webhooks have ended.
+    ensure_answers_api_server(kubectl)?;
     ensure_no_effect(fleet, kubectl)
+}
+
+/// Checks that the webhook answers reviews of the API server: it allows a binding within the quota, and denies one above it. Dry runs
+/// change neither quota nor journal.
+fn ensure_answers_api_server(kubectl: &Kubectl) -> Result<()> {
+    let create = ["create", "--dry-run=server", "-f", "-"];
+    kubectl.run_ok(&create, &serde_json::to_string(&binding("allowed", "1500m"))?)?;
+    let denial = "admission webhook \"resourcebinding.karmada.io\" denied the request: \
+        FederatedResourceQuota(shop/cpus) exceeded for resource cpu";
+    kubectl.expect_output(&create, &serde_json::to_string(&binding("denied", "3"))?, 1, denial).map(drop)
 }
 
 /// `crowsnest serve --roles webhook` for a control plane.

@@ -13,19 +13,19 @@ const WCAG_AA = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']
 const VIEWPORT = { width: 1400, height: 850 }
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync']
 
-/** True for requests that list all objects of a kind from the control plane's own API, which can be arbitrarily many. */
-function isList({ pathname, searchParams }) {
-  const list = /^\/(api\/v1|apis\/(?!search\.crowsnest\.io)[^/]+\/[^/]+)(\/namespaces\/[^/]+)?\/[a-z]+$/.test(pathname)
-  return list && !searchParams.has('limit')
+/** True for requests that list all objects of a kind from the control plane's own API without a limit. There can be arbitrarily many. */
+function isUnlimitedList({ pathname, searchParams }) {
+  const isListPath = /^\/(api\/v1|apis\/(?!search\.crowsnest\.io)[^/]+\/[^/]+)(\/namespaces\/[^/]+)?\/[a-z]+$/.test(pathname)
+  return isListPath && !searchParams.has('limit')
 }
 
 /**
- * Opens a page. Its errors, its unbounded lists, and its requests to origins other than its own and those in `elsewhere` are added to `problems`.
- * `contextOptions` are Playwright's options of the browser context.
+ * Opens a page. Adds to `problems`: errors in the page's console, list requests without a limit, and requests to origins other than `origin`
+ * and `otherOrigins`. `contextOptions` are Playwright's options of the browser context.
  */
-async function openPage(browser, origin, problems, elsewhere = [], contextOptions = {}) {
+async function openPage(browser, origin, problems, otherOrigins = [], contextOptions = {}) {
   // Other origins are test servers with self-signed certificates.
-  const context = await browser.newContext({ viewport: VIEWPORT, ignoreHTTPSErrors: elsewhere.length > 0, ...contextOptions })
+  const context = await browser.newContext({ viewport: VIEWPORT, ignoreHTTPSErrors: otherOrigins.length > 0, ...contextOptions })
   const page = await context.newPage()
   page.setDefaultTimeout(60_000)
   page.on('pageerror', (error) => problems.push(`page error: ${error.message}`))
@@ -36,14 +36,14 @@ async function openPage(browser, origin, problems, elsewhere = [], contextOption
     }
   })
   page.on('request', (request) => {
-    const address = new URL(request.url())
-    if (![origin, ...elsewhere].includes(address.origin)) problems.push(`request to another origin: ${address}`)
-    if (request.method() === 'GET' && isList(address)) problems.push(`list without a limit: ${address}`)
+    const url = new URL(request.url())
+    if (![origin, ...otherOrigins].includes(url.origin)) problems.push(`request to another origin: ${url}`)
+    if (request.method() === 'GET' && isUnlimitedList(url)) problems.push(`list request without a limit: ${url}`)
   })
   return page
 }
 
-/** A page of another user in the same browser, with separate cookies and storage. */
+/** Opens a page in the same browser with separate cookies and storage, for another user. */
 export async function openPageInOwnContext(page, origin, problems) {
   return openPage(page.context().browser(), origin, problems)
 }
@@ -54,18 +54,19 @@ function isOutageOf(members, problem) {
 }
 
 /**
- * Walks through pages in a separate browser. Errors that a page logs, and requests to other origins, fail the walk unless they are
- * accepted by `isExpectedProblem`, or are failed requests to one of `stoppedMembers`; a failed walk leaves a screenshot. `flags` are flags of Chromium,
+ * Runs `steps` on a page in a new browser. Fails if a step fails, or if the page logs an error, sends a list request without a limit, or sends
+ * a request to an origin other than its own and `otherOrigins`. Problems that `isExpectedProblem` accepts and failed requests to
+ * `stoppedMembers` are ignored. After a failure, a screenshot is saved in the folder `pictures`. `flags` are flags of Chromium,
  * `contextOptions` Playwright's options of the browser context.
  */
-export async function walk(address, steps, { pictures, elsewhere, isExpectedProblem = () => false, stoppedMembers = [], flags = [], contextOptions } = {}) {
+export async function runInBrowser(address, steps, { pictures, otherOrigins, isExpectedProblem = () => false, stoppedMembers = [], flags = [], contextOptions } = {}) {
   const browser = await chromium.launch({
     executablePath: process.env.CROWSNEST_CHROMIUM ?? '/usr/bin/chromium',
     args: [...FLAGS, ...flags],
   })
   const { origin } = new URL(address)
   const problems = []
-  const page = await openPage(browser, origin, problems, elsewhere, contextOptions)
+  const page = await openPage(browser, origin, problems, otherOrigins, contextOptions)
   try {
     await steps(page, origin, problems)
     assert.deepEqual(problems.filter((problem) => !isExpectedProblem(problem) && !isOutageOf(stoppedMembers, problem)), [])
@@ -78,18 +79,18 @@ export async function walk(address, steps, { pictures, elsewhere, isExpectedProb
   }
 }
 
-/** True if a module is the entry point of node, and not imported by another module. */
+/** True if a module is the script that node runs, and not imported by another module. */
 export const isMain = (meta) => process.argv[1] === fileURLToPath(meta.url)
 
-/** Opens an address with a token, as `crowsnest up` prints it, and confirms the sign-in. */
+/** Opens a URL with a token, as printed by `crowsnest up`, and confirms the sign-in. */
 export async function signInByLink(page, address) {
   await page.goto(address)
   await page.getByRole('button', { name: /^Sign in as / }).click()
 }
 
-/** A walk that starts signed in, with the address that `crowsnest up` prints. */
-export async function walkSignedIn(address, steps, options) {
-  await walk(
+/** Like `runInBrowser`, but signs in before the first step. `address` is the URL that `crowsnest up` prints. */
+export async function runSignedIn(address, steps, options) {
+  await runInBrowser(
     address,
     async (page, origin, problems) => {
       await signInByLink(page, address)
@@ -100,7 +101,7 @@ export async function walkSignedIn(address, steps, options) {
   )
 }
 
-/** Chooses a preference in the account menu, by the label of its list. */
+/** Selects an option of a preference in the account menu. `name` is the label of the preference. */
 export async function setPreference(page, name, option) {
   await page.locator('.who').click()
   await page.getByRole('combobox', { name, exact: true }).selectOption(option)
@@ -122,23 +123,23 @@ export async function paste(content, text) {
   }, text)
 }
 
-/** In the page: cluster names that are shown without the colour and shape of the cluster. */
+/** Runs in the page: finds cluster names that are shown without the colour and shape of the cluster. */
 function findNamesWithoutMark() {
   const elements = []
   const texts = document.createTreeWalker(document.querySelector('main') ?? document.body, NodeFilter.SHOW_TEXT)
   while (texts.nextNode()) {
-    const { data, parentElement: at } = texts.currentNode
+    const { data, parentElement: element } = texts.currentNode
     // Options have no icons; queries, commands and manifests are text; an object may have the name of a cluster.
-    const plain = at.closest('option, code, pre, .query, .why, .editor, [data-column=name]')
-    if (/^(m(ember)?\d+|control plane|控制面)$/.test(data.trim()) && !plain && !at.closest('.cluster, g')?.querySelector('svg')) elements.push(at.outerHTML.slice(0, 160))
+    const needsNoMark = element.closest('option, code, pre, .query, .why, .editor, [data-column=name]')
+    if (/^(m(ember)?\d+|control plane|控制面)$/.test(data.trim()) && !needsNoMark && !element.closest('.cluster, g')?.querySelector('svg')) elements.push(element.outerHTML.slice(0, 160))
   }
   return elements
 }
 
 /** Fails if the page violates a WCAG 2.2 AA rule that axe-core can detect, or identifies a cluster by its name only. */
 export async function assertAccessible(page) {
-  assert.deepEqual(await page.evaluate(findNamesWithoutMark), [], `clusters at ${page.url()}`)
-  // Evaluated through the browser's protocol, because the page's policy forbids such a script.
+  assert.deepEqual(await page.evaluate(findNamesWithoutMark), [], `cluster names without the colour and shape of the cluster at ${page.url()}`)
+  // Evaluated through the DevTools protocol, because the page's content security policy forbids such a script.
   await page.evaluate(`${await readFile(AXE, 'utf8')};undefined`)
   const violations = await page.evaluate(async (tags) => {
     const { violations } = await window.axe.run(document, { runOnly: { type: 'tag', values: tags }, resultTypes: ['violations'] })
@@ -147,7 +148,7 @@ export async function assertAccessible(page) {
   assert.deepEqual(violations, [], `${page.url()} is not accessible`)
 }
 
-/** A request with the page's session; unexpected responses fail. */
+/** Sends a request with the page's session. Fails if the status of the response is not one of `expectedStatuses`. */
 export async function api(page, method, path, body, expectedStatuses = [200, 201, 202]) {
   const response = await page.evaluate(
     async ([method, path, body]) => {
@@ -162,7 +163,7 @@ export async function api(page, method, path, body, expectedStatuses = [200, 201
   return JSON.parse(response.text)
 }
 
-/** Waits for a condition that the page does not show. */
+/** Polls until a condition that the page does not show is true. `description` completes "timed out waiting for". */
 export async function waitUntil(description, holds) {
   const end = Date.now() + 60_000
   while (!(await holds())) {
@@ -171,13 +172,13 @@ export async function waitUntil(description, holds) {
   }
 }
 
-/** Removes the errors of requests to members that did not respond during a check. */
+/** Removes the problems caused by requests to members that do not respond. */
 export function removeOutages(problems, members) {
   const others = problems.filter((problem) => !isOutageOf(members, problem))
   problems.splice(0, problems.length, ...others)
 }
 
-/** The browser logs each error response; those that a check expects are removed. */
+/** Removes the problems that match `pattern`: the browser also logs the error responses that a check expects. */
 export function removeExpected(problems, pattern) {
   const others = problems.filter((problem) => !pattern.test(problem))
   problems.splice(0, problems.length, ...others)

@@ -1,25 +1,39 @@
-// Measures the UI of a running fleet, and prints a line `name value unit` for each figure. Durations depend on the machine, so nothing is
-// asserted: node e2e/budgets.mjs <address with token> [seconds of live updates] [number of pods to wait for]
+// Measures the UI of a running fleet, and prints a line `name value unit` for each measurement. Durations depend on the machine, so only numbers
+// of requests, bytes, rows and nodes are limited: node e2e/budgets.mjs <address with token> [seconds of live updates] [number of pods to wait for]
 // The fleet should have workloads that change: crowsnest up --load pods=30000,churn=10/s. .ci/ui-budgets starts one.
-import { api, walkSignedIn } from './browser.mjs'
-import { scroll } from './scroll.mjs'
+import assert from 'node:assert/strict'
+import { api, runSignedIn } from './browser.mjs'
+import { MAX_RENDERED_ROWS, ROW_HEIGHT, scroll } from './scroll.mjs'
 
 const LOADS = 9
-/** Typed into the search box, one key after the other; each state of the text is a query. */
+/** Query that is typed into the search box key by key. Each key starts a search. */
 const TYPED_QUERY = 'kind:pod status:Running'
-/** Keys that are typed before the first measured one. */
+/** Number of keys that are typed before the first measured one. */
 const UNMEASURED_KEYS = 'kind:pod'.length
-const ROW_HEIGHT = 28
 const SCROLLED_FRAMES = 300
-/** Share of the pods that exist at any time while workloads change. */
-const EXISTING_SHARE = 0.98
+/** Share of the pods that must exist before measuring starts. Some pods are always missing, because workloads change. */
+const MIN_POD_SHARE = 0.98
 const POLL_INTERVAL_MS = 2_000
+/** Maximum values of the measurements that do not depend on the machine. The growth of the heap and of the nodes varies with the time of garbage collections. */
+const LIMITS = {
+  'ui/initial-download': 150_000,
+  'ui/initial-requests': 30,
+  'ui/scroll/rendered': MAX_RENDERED_ROWS,
+  'ui/live/heap': 50,
+  'ui/live/heap-grown': 4,
+  'ui/live/nodes': 10_000,
+  'ui/live/nodes-grown': 1_000,
+}
+/** Measurements above their limit. All are printed before the script fails. */
+const excesses = []
 
 function report(name, value, unit) {
-  console.log(`${name} ${Number(value.toFixed(unit === 'ms' || unit === 'MiB' ? 1 : 0))} ${unit}`)
+  const line = `${name} ${Number(value.toFixed(unit === 'ms' || unit === 'MiB' ? 1 : 0))} ${unit}`
+  console.log(line)
+  if (value > LIMITS[name]) excesses.push(`${line}: more than ${LIMITS[name]}`)
 }
 
-/** Prints the median and the highest of some durations in milliseconds. */
+/** Prints the median and the maximum of durations in milliseconds. */
 function reportDurations(name, durations) {
   const sorted = durations.toSorted((a, b) => a - b)
   report(`${name}-p50`, sorted[sorted.length >> 1], 'ms')
@@ -31,14 +45,14 @@ const searchBox = (page) => page.getByRole('combobox', { name: 'Search all clust
 /** Waits until the fleet has created its pods and the search finds them. */
 async function waitForPods(page, pods) {
   const count = async () => (await api(page, 'GET', '/apis/search.crowsnest.io/v1alpha1/count?q=kind%3Apod')).total
-  while ((await count()) < pods * EXISTING_SHARE) await page.waitForTimeout(POLL_INTERVAL_MS)
+  while ((await count()) < pods * MIN_POD_SHARE) await page.waitForTimeout(POLL_INTERVAL_MS)
 }
 
-/** Loads the home page with an empty browser cache: the first contentful paint, requests and bytes until the search box is shown. */
-async function measureLoads(page, origin, protocol) {
+/** Loads the home page with an empty browser cache. Reports the first contentful paint, and the requests and bytes until the search box is shown. */
+async function measureLoads(page, origin, cdp) {
   const paints = []
   for (let load = 0; load < LOADS; load += 1) {
-    await protocol.send('Network.clearBrowserCache')
+    await cdp.send('Network.clearBrowserCache')
     await page.goto(origin)
     await searchBox(page).waitFor()
     paints.push(await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime))
@@ -56,21 +70,21 @@ async function measureLoads(page, origin, protocol) {
   const countBytes = ({ requestId, encodedDataLength }) => {
     if (files.has(requestId)) bytes += encodedDataLength
   }
-  protocol.on('Network.requestWillBeSent', countRequest)
-  protocol.on('Network.loadingFinished', countBytes)
-  await protocol.send('Network.clearBrowserCache')
+  cdp.on('Network.requestWillBeSent', countRequest)
+  cdp.on('Network.loadingFinished', countBytes)
+  await cdp.send('Network.clearBrowserCache')
   await page.goto(origin)
   await searchBox(page).waitFor()
-  protocol.off('Network.requestWillBeSent', countRequest)
-  protocol.off('Network.loadingFinished', countBytes)
+  cdp.off('Network.requestWillBeSent', countRequest)
+  cdp.off('Network.loadingFinished', countBytes)
   report('ui/initial-download', bytes, 'bytes')
   report('ui/initial-requests', requests, 'requests')
 }
 
 /**
- * In the page: measures keys in the search box until the visible rows of their query and the number of results are painted. Changes of the document are
- * observed, so that polling adds no frame. `window.measureKey()` begins the measurement of the next key; `window.keyDurations` is a promise of
- * the durations from the key and from the request of its query to the paint.
+ * Runs in the page: measures the time from a key in the search box to the paint of the results of its query, which are the visible rows and the
+ * total. A MutationObserver detects the results, because polling would add up to a frame. `window.measureKey()` starts the measurement of the next key;
+ * `window.keyDurations` is a promise of the durations from the key to the paint and from the request to the paint.
  */
 function observeKeys() {
   const box = document.querySelector('.searchbox input')
@@ -80,14 +94,14 @@ function observeKeys() {
   window.fetch = (input, init) => {
     const { pathname, searchParams } = new URL(input instanceof Request ? input.url : input, location.href)
     const query = searchParams.get('q')
-    // Further requests, such as those of the histogram, follow the first one of a query.
+    // The first request of a query counts. Further requests, such as those of the histogram, follow it.
     if (pathname.endsWith('/v1alpha1/query') && !sentAt.has(query)) sentAt.set(query, performance.now())
     return sendRequest(input, init)
   }
-  // The timestamp of the event is the time of the key, before the page handles it.
+  // The event's timestamp is the time at which the key was pressed, before the page handles the event.
   addEventListener('keydown', (event) => measurement && (measurement.pressedAt = event.timeStamp), true)
   addEventListener('input', () => measurement && (measurement.query = box.value), true)
-  // While the results of a query are not shown, the address has the previous query, or the rows are marked as busy.
+  // Until the results of a query are shown, the URL contains the previous query, or the rows are marked as busy.
   const isShown = (query) => new URLSearchParams(location.search).get('q') === query && document.querySelector('.hits')?.getAttribute('aria-busy') === 'false'
   const finish = ({ pressedAt, query, resolve }) => {
     const paintedAt = performance.now()
@@ -110,7 +124,7 @@ function observeKeys() {
   }
 }
 
-/** Types a query. Each key is followed by its results. */
+/** Types a query, and waits for the results after each key. */
 async function measureTyping(page, origin) {
   const unmeasured = TYPED_QUERY.slice(0, UNMEASURED_KEYS)
   await page.goto(`${origin}/search?q=${encodeURIComponent('kind:')}`)
@@ -126,7 +140,7 @@ async function measureTyping(page, origin) {
     durations.push(await page.evaluate(() => window.keyDurations))
   }
   reportDurations('ui/typing-to-results', durations.map(({ fromKey }) => fromKey))
-  // Without the time until the query is sent.
+  // Does not include the time from the key to the request.
   reportDurations('ui/request-to-results', durations.map(({ fromRequest }) => fromRequest))
 }
 
@@ -143,16 +157,16 @@ async function measureScrolling(page, origin) {
   report('ui/scroll/rendered', frames.rendered, 'rows')
 }
 
-/** The page's heap after a garbage collection, and its number of DOM nodes. */
-async function measureMemory(protocol) {
-  await protocol.send('HeapProfiler.collectGarbage')
-  const { usedSize } = await protocol.send('Runtime.getHeapUsage')
-  const { nodes } = await protocol.send('Memory.getDOMCounters')
+/** Measures the page's heap after a garbage collection, and its number of DOM nodes. */
+async function measureMemory(cdp) {
+  await cdp.send('HeapProfiler.collectGarbage')
+  const { usedSize } = await cdp.send('Runtime.getHeapUsage')
+  const { nodes } = await cdp.send('Memory.getDOMCounters')
   return { heap: usedSize / (1 << 20), nodes }
 }
 
-/** Memory while results are updated live, after a tenth of the time and at its end. */
-async function measureLiveUpdates(page, origin, protocol, seconds) {
+/** Measures memory while results are updated live: after a tenth of the time, and at its end. */
+async function measureLiveUpdates(page, origin, cdp, seconds) {
   await page.goto(`${origin}/search?q=kind%3Apod&live=true`)
   await page.locator('.live i.beat').waitFor()
   await page.evaluate(() => {
@@ -160,9 +174,9 @@ async function measureLiveUpdates(page, origin, protocol, seconds) {
     new MutationObserver(() => (window.updates += 1)).observe(document.querySelector('.hits'), { subtree: true, childList: true, characterData: true, attributes: true })
   })
   await page.waitForTimeout(seconds * 100)
-  const before = await measureMemory(protocol)
+  const before = await measureMemory(cdp)
   await page.waitForTimeout(seconds * 900)
-  const after = await measureMemory(protocol)
+  const after = await measureMemory(cdp)
   report('ui/live/time', seconds, 's')
   report('ui/live/updates', await page.evaluate(() => window.updates), 'updates')
   report('ui/live/heap', after.heap, 'MiB')
@@ -172,12 +186,13 @@ async function measureLiveUpdates(page, origin, protocol, seconds) {
 }
 
 const [address, seconds = '60', pods = '0'] = process.argv.slice(2)
-await walkSignedIn(address, async (page, origin) => {
-  const protocol = await page.context().newCDPSession(page)
-  await protocol.send('Network.enable')
+await runSignedIn(address, async (page, origin) => {
+  const cdp = await page.context().newCDPSession(page)
+  await cdp.send('Network.enable')
   await waitForPods(page, Number(pods))
-  await measureLoads(page, origin, protocol)
+  await measureLoads(page, origin, cdp)
   await measureTyping(page, origin)
   await measureScrolling(page, origin)
-  await measureLiveUpdates(page, origin, protocol, Number(seconds))
+  await measureLiveUpdates(page, origin, cdp, Number(seconds))
+  assert.deepEqual(excesses, [])
 })

@@ -1,8 +1,8 @@
-// Sends each query twice, typed into the search box and as an address of the search page, and prints the results:
+// Sends each query twice, typed into the search box and in the URL of the search page, and prints the results:
 // node e2e/corpus.mjs <address with token> <JSON file with the queries>
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
-import { walkSignedIn } from './browser.mjs'
+import { runSignedIn } from './browser.mjs'
 
 const [address, file] = process.argv.slice(2)
 
@@ -10,13 +10,13 @@ const [address, file] = process.argv.slice(2)
 async function waitForRows(page) {
   await page.waitForFunction(() => {
     const status = document.querySelector('.summary [role=status]')?.textContent ?? 'Searching'
-    // Including the header row.
+    // `aria-rowcount` includes the header row.
     const rowCount = Number(document.querySelector('.hits')?.getAttribute('aria-rowcount'))
     return !status.startsWith('Searching') && document.querySelectorAll('.hits .row').length >= rowCount
   })
 }
 
-/** Shows the column with the kind, which a query for one kind hides. */
+/** Shows the column `Kind`, which is hidden for queries that select one kind. */
 async function showKind(page) {
   const head = page.getByRole('columnheader', { name: 'Kind', exact: true })
   if ((await head.count()) > 0 || (await page.locator('.hits .row:not(.head)').count()) === 0) return
@@ -26,7 +26,7 @@ async function showKind(page) {
   await head.waitFor()
 }
 
-/** Hits, their number and notices. */
+/** Reads the hits, their total number and the notices. */
 async function readResults(page) {
   await waitForRows(page)
   await showKind(page)
@@ -50,7 +50,7 @@ const results = []
 
 async function sendQueries(page, origin) {
   for (const query of JSON.parse(await readFile(file, 'utf8'))) {
-    // Start from another page each time, so that no earlier result is left.
+    // Start from another page each time, so that no previous result is shown.
     await page.getByRole('link', { name: 'Home', exact: true }).click()
     await page.locator('.summary').waitFor({ state: 'detached' })
     await page.getByRole('combobox', { name: 'Search all clusters' }).fill(query)
@@ -64,6 +64,6 @@ async function sendQueries(page, origin) {
   }
 }
 
-// The member with stale objects is stopped.
-await walkSignedIn(address, sendQueries, { stoppedMembers: ['member2'] })
+// The test has stopped member2, whose objects are expected to be stale.
+await runSignedIn(address, sendQueries, { stoppedMembers: ['member2'] })
 console.log(JSON.stringify(results))

@@ -4,20 +4,20 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
-import { assertAccessible, isMain, setPreference, walkSignedIn } from './browser.mjs'
+import { assertAccessible, isMain, setPreference, runSignedIn } from './browser.mjs'
 import { respondWithHits } from './scroll.mjs'
 
-/** Maximum number of compressed bytes that the home page requests until its search box is shown; the parts below it are loaded at the same time. */
+/** Maximum compressed size of the files that the home page loads before its search box is shown. It includes the parts of the page below the box. */
 const MAX_FIRST_PAINT_BYTES = 150_000
-/** Maximum number of these files, each of which is a request. */
+/** Maximum number of files that the home page loads before its search box is shown. */
 const MAX_FIRST_PAINT_FILES = 10
 /** Maximum number of elements of the home page of a fleet with three clusters. */
 const MAX_HOME_ELEMENTS = 600
 
-/** Time within which a typed query is shown if it is not cancelled, with or without its results. */
+/** Time within which the page shows a typed query unless it is cancelled. */
 const CANCELLED_QUERY_MS = 500
 
-/** Walks through all features, on a page that is signed in. */
+/** Checks all features on a signed-in page. */
 export async function home(page, origin, pictures) {
   await firstPaint(page, origin)
   await typing(page, origin)
@@ -43,12 +43,12 @@ const queryOf = (page) => new URL(page.url()).searchParams.get('q')
 const waitForAllHits = (page) => page.getByText(/objects? in [\d.]+ ms/).waitFor()
 const waitForQuery = (page, expected) => page.waitForURL((url) => url.searchParams.get('q') === expected)
 
-async function search(page, origin, q, more = '') {
-  await page.goto(`${origin}/search?q=${encodeURIComponent(q)}${more}`)
+async function search(page, origin, q, otherParameters = '') {
+  await page.goto(`${origin}/search?q=${encodeURIComponent(q)}${otherParameters}`)
   await waitForAllHits(page)
 }
 
-/** All resources that are loaded before the search box is shown, from this origin only. */
+/** Limits the number and the size of the files that are loaded before the search box is shown. */
 async function firstPaint(page, origin) {
   const fetched = new Set()
   const record = (request) => fetched.add(request.url())
@@ -103,7 +103,7 @@ async function typing(page, origin) {
 /** A click on Home right after a key cancels the typed query, also on the home page. */
 async function cancelledTyping(page, origin) {
   await page.goto(origin)
-  // In one task, so that the answer cannot arrive before the click.
+  // Both events are in one task, so that the response cannot arrive before the click.
   await searchBox(page).evaluate((box) => {
     Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set.call(box, 'kind:node')
     box.dispatchEvent(new Event('input', { bubbles: true }))
@@ -170,12 +170,12 @@ async function keyboard(page, origin) {
 const hit = (name, status) => ({ cluster: 'member1', apiVersion: 'v1', kind: 'Pod', resource: 'pods', namespace: 'shop', name, status, matched: [] })
 const done = (total) => ['done', { total, totalRelation: 'eq', tookMs: 1, seq: 1 }]
 
-/** Responses to queries with a certain word are generated here, event by event, so that the displayed results are exact. */
+/** Responses to queries with the word `stubbed-query` are generated event by event, so that the displayed results do not depend on the fleet. */
 async function stubResponses(page) {
   await page.addInitScript(() => {
     const real = window.fetch
     window.fetch = (input, init) => {
-      // Counts, which the histogram requests, come from the server.
+      // The server answers the requests for counts, which the histogram needs.
       if (!/\/query\?(?!limit=0).*stubbed-query/.test(String(input))) return real(input, init)
       const body = new ReadableStream({
         start(stream) {
@@ -214,7 +214,7 @@ async function streaming(page, origin) {
   assert.deepEqual(await names(page), ['c'])
 }
 
-/** Live events, generated here in place of the server. */
+/** A live search whose events are generated instead of sent by the server. */
 async function live(page, origin) {
   await page.goto(`${origin}/search?q=stubbed-query`)
   await waitForRequest(page, 'stubbed-query')
@@ -226,7 +226,7 @@ async function live(page, origin) {
   const rows = page.locator('.hits .row:not(.head)')
   await rows.nth(1).waitFor()
 
-  await sendEvents(page, ['changed', hit('b', 'Error')], ['changed', hit('c', 'Pending')], ['left', hit('a', 'Running')], ['counts', { total: 2, facets: {} }])
+  await sendEvents(page, ['changed', hit('b', 'Error')], ['changed', hit('c', 'Pending')], ['left', hit('a', 'Running')], ['counts', { total: 2, totalRelation: 'eq', facets: {}, notices: [] }])
   await page.locator('.row.changed', { hasText: 'Error' }).waitFor()
   assert.deepEqual(await names(page), ['c', 'b'])
 
@@ -238,7 +238,7 @@ async function live(page, origin) {
   await page.locator('.row', { hasText: 'Running' }).waitFor()
   assert.deepEqual(await names(page), ['d', 'c'])
 
-  // A real live search starts; a query that cannot change has no live mode.
+  // A live search works with the real server. A query for a past time has no live mode, because its results cannot change.
   await search(page, origin, 'kind:node', '&live=true')
   await page.locator('.live i.beat').waitFor()
   await search(page, origin, 'kind:node at:now-1m')
@@ -247,9 +247,9 @@ async function live(page, origin) {
   assert.match(await button.getAttribute('title'), /another time/)
 }
 
-/** The second page of a result is requested when it is needed, for example to select all hits. */
+/** The second page of hits is requested only when it is needed, for example to select all hits. */
 async function secondPage(page, origin) {
-  // Counts, which the histogram requests, come from the server.
+  // The server answers the requests for counts, which the histogram needs.
   const query = /\/query\?(?!limit=0).*eighty-hits/
   const cursors = []
   await page.route(query, (route) => {
@@ -270,9 +270,9 @@ const columnHeads = async (page) => (await page.getByRole('columnheader').allTex
 async function columns(page, origin) {
   await search(page, origin, 'kind:pod')
   const heads = () => columnHeads(page)
-  // A kind has columns of its own; those without a value are hidden.
-  const own = ['Cluster', 'Namespace', 'Name', 'Status', 'Ready', 'Restarts', 'Node', 'Age']
-  assert.deepEqual((await heads()).filter((head) => head !== 'Matched'), own)
+  // Each kind has its own columns; columns without a value are hidden.
+  const podHeads = ['Cluster', 'Namespace', 'Name', 'Status', 'Ready', 'Restarts', 'Node', 'Age']
+  assert.deepEqual((await heads()).filter((head) => head !== 'Matched'), podHeads)
   await page.getByRole('button', { name: 'Columns', exact: true }).click()
   await page.getByRole('checkbox', { name: 'Images', exact: true }).check()
   await page.getByRole('checkbox', { name: 'Node', exact: true }).uncheck()
@@ -280,11 +280,11 @@ async function columns(page, origin) {
   await page.keyboard.press('Escape')
   const expectedHeads = await heads()
   assert.ok(expectedHeads.includes('Images') && !expectedHeads.includes('Node'), expectedHeads.join())
-  // Columns are part of the address and stored as a preference.
+  // The URL contains the columns, and they are stored as a preference.
   await page.reload()
   await waitForAllHits(page)
   assert.deepEqual(await heads(), expectedHeads)
-  // They are kept for this kind only.
+  // The chosen columns apply to this kind only.
   await search(page, origin, 'kind:node')
   assert.ok(!(await heads()).includes('Images'))
   await search(page, origin, 'kind:pod')
@@ -324,7 +324,7 @@ async function printedColumns(page, origin) {
   assert.equal(await row.locator('[data-column="label:app"]').textContent(), 'web')
   await row.locator('[data-column=".spec.replicas"]', { hasText: '2' }).waitFor()
   await page.getByRole('columnheader', { name: 'Up-to-date', exact: true }).waitFor()
-  // The address reproduces the view for another user; an export contains the columns.
+  // The URL reproduces the view for another user. An export contains the columns.
   await page.reload()
   await row.locator('[data-column="label:app"]', { hasText: 'web' }).waitFor()
   await page.getByRole('button', { name: 'Export' }).click()
@@ -337,7 +337,7 @@ async function printedColumns(page, origin) {
   await page.keyboard.press('Escape')
 }
 
-/** A wide table has all columns of `kubectl get -o wide`, for one kind. */
+/** In the results of one kind, the button Wide adds the columns of `kubectl get -o wide`. */
 async function wideTable(page, origin) {
   await search(page, origin, 'kind:deployment name:=web cluster:member1')
   const wide = (pressed) => page.getByRole('button', { name: 'Wide', exact: true, pressed })
@@ -351,7 +351,7 @@ async function wideTable(page, origin) {
   const wideHeads = await columnHeads(page)
   assert.equal(new Set(wideHeads).size, wideHeads.length, wideHeads.join())
   await assertAccessible(page)
-  // It is kept for this kind only.
+  // The setting applies to this kind only.
   await page.reload()
   await selector.waitFor()
   await search(page, origin, 'kind:pod')
@@ -457,7 +457,7 @@ async function favouriteClusters(page, origin) {
   await rows.getByRole('button', { name: 'List member3 first', pressed: false }).waitFor()
 }
 
-/** A problem is acknowledged on a phone: its card is the last one until it affects more objects. */
+/** A problem is acknowledged on a phone: its card moves to the end until the problem affects more objects. */
 async function acknowledgement(page, origin, pictures) {
   const before = page.viewportSize()
   let failingPods = 2
@@ -471,7 +471,7 @@ async function acknowledgement(page, origin, pictures) {
   await page.setViewportSize({ width: 390, height: 844 })
   await page.goto(origin)
   const card = page.locator('article[data-problem=pods]')
-  const order = () => page.locator('article[data-problem]').evaluateAll((all) => all.map(({ dataset }) => dataset.problem))
+  const order = () => page.locator('article[data-problem]').evaluateAll((cards) => cards.map(({ dataset }) => dataset.problem))
   const acknowledge = card.getByRole('button', { name: 'Acknowledge: Failing pods', exact: true })
   const undo = card.getByRole('button', { name: 'Undo: Failing pods', exact: true })
   await acknowledge.waitFor()
@@ -489,7 +489,7 @@ async function acknowledgement(page, origin, pictures) {
   assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 390, 'wider than a phone')
   await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'acknowledged.png') })
-  // It is kept in this browser, until the problem affects more objects.
+  // The browser stores the acknowledgement until the problem affects more objects.
   await page.reload()
   await undo.waitFor()
   failingPods = 3
@@ -527,7 +527,7 @@ async function themes(page, origin, pictures) {
     await page.screenshot({ path: join(pictures, `home-${theme}.png`) })
   }
   await setPreference(page, 'Theme', 'auto')
-  // Follows the system's theme, also when it changes.
+  // The page follows the theme of the system, even if that changes.
   const background = async (colorScheme) => {
     await page.emulateMedia({ colorScheme })
     return page.evaluate(() => getComputedStyle(document.body).backgroundColor)
@@ -535,7 +535,7 @@ async function themes(page, origin, pictures) {
   assert.notEqual(await background('dark'), await background('light'))
 }
 
-/** Texts with a contrast below 4.5, the minimum of WCAG AA. */
+/** Runs in the page: finds texts with a contrast below 4.5, the minimum of WCAG AA. */
 function findLowContrasts() {
   const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true })
   const luminance = (colours) => {
@@ -552,10 +552,10 @@ function findLowContrasts() {
     const text = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim() !== '')
     if (!text || !element.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue
     const backgrounds = []
-    for (let at = element; at; at = at.parentElement) backgrounds.unshift(getComputedStyle(at).backgroundColor)
-    const back = luminance(backgrounds)
-    const front = luminance([...backgrounds, getComputedStyle(element).color])
-    const ratio = (Math.max(back, front) + 0.05) / (Math.min(back, front) + 0.05)
+    for (let ancestor = element; ancestor; ancestor = ancestor.parentElement) backgrounds.unshift(getComputedStyle(ancestor).backgroundColor)
+    const background = luminance(backgrounds)
+    const foreground = luminance([...backgrounds, getComputedStyle(element).color])
+    const ratio = (Math.max(background, foreground) + 0.05) / (Math.min(background, foreground) + 0.05)
     if (ratio < 4.5) lowContrasts.push(`${element.className || element.tagName} "${element.textContent.slice(0, 20)}" ${ratio.toFixed(2)}`)
   }
   return [...new Set(lowContrasts)].slice(0, 10)
@@ -563,5 +563,5 @@ function findLowContrasts() {
 
 if (isMain(import.meta)) {
   const [address, pictures] = process.argv.slice(2)
-  await walkSignedIn(address, (page, origin) => home(page, origin, pictures), { pictures })
+  await runSignedIn(address, (page, origin) => home(page, origin, pictures), { pictures })
 }

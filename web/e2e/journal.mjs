@@ -2,7 +2,7 @@
 // As part of tests/tests/journal.rs, which prepares the fleet: node e2e/journal.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { assertAccessible, setPreference, walkSignedIn } from './browser.mjs'
+import { assertAccessible, setPreference, runSignedIn } from './browser.mjs'
 
 /** Expected actions of the entries, each the cause of the next one; the first is the root cause. */
 const CHAIN = ['ClusterFlipped', 'ClusterTainted', 'Evicted', 'Rescheduled']
@@ -11,8 +11,8 @@ const WEB = { cluster: '@control-plane', apiVersion: 'apps/v1', resource: 'deplo
 const tableOf = (page, name = 'Placement history') => page.getByRole('table', { name })
 const entryOf = (page, action) => tableOf(page).locator(`tr[data-entry=${action}]`).first()
 
-/** The chain of causes of an entry, as shown in its row. */
-const causes = (page, action) => entryOf(page, action).locator('.causes li button').allTextContents()
+/** Returns the actions in the chain of causes that the row of an entry shows. */
+const readCauses = (page, action) => entryOf(page, action).locator('.causes li button').allTextContents()
 
 const [address, pictures] = process.argv.slice(2)
 
@@ -21,15 +21,15 @@ async function journal(page, origin) {
   const entry = (action) => entryOf(page, action)
   const show = (parameters) => page.goto(`${origin}/object?${new URLSearchParams(parameters)}`)
 
-  // Journal of the template: by time, causes before effects.
+  // The template's journal is ordered by time, so causes precede their effects.
   await show(WEB)
   await entry('Rescheduled').getByText(/Rescheduled from m1:2 to m2:2/).waitFor()
   const actions = (await table.locator('tr[data-entry] th button').allTextContents()).filter((action) => CHAIN.includes(action))
   assert.deepEqual(actions, CHAIN)
-  assert.deepEqual(await causes(page, 'Rescheduled'), CHAIN.slice(0, -1).reverse())
+  assert.deepEqual(await readCauses(page, 'Rescheduled'), CHAIN.slice(0, -1).reverse())
   await entry('ClusterFlipped').getByText('root cause').waitFor()
   await assertAccessible(page)
-  // An entry has an address; its causes are marked.
+  // Each entry has its own URL, and its causes are marked.
   await entry('Rescheduled').getByRole('button', { name: 'Rescheduled', exact: true }).click()
   await page.waitForURL(/entry=/)
   await page.reload()
@@ -42,7 +42,7 @@ async function journal(page, origin) {
   await page.emulateMedia({ colorScheme: 'light' })
   await page.screenshot({ path: join(pictures, 'journal.png'), fullPage: true })
 
-  // Entries around a time, in the syntax of the query language.
+  // The time around which entries are shown has the syntax of the query language.
   await page.getByRole('textbox', { name: 'Around' }).fill('now-2h')
   await page.getByRole('button', { name: 'Show' }).click()
   await page.waitForURL(/at=now-2h/)
@@ -74,9 +74,9 @@ async function journal(page, origin) {
   // Journal of the whole fleet, newest first.
   await page.goto(`${origin}/steer/failover`)
   await entry('Rescheduled').waitFor()
-  const fleet = (await table.locator('tr[data-entry] th button').allTextContents()).filter((action) => CHAIN.includes(action))
-  assert.ok(fleet.indexOf('Rescheduled') < fleet.indexOf('ClusterFlipped'), fleet.join())
-  assert.deepEqual(await causes(page, 'Rescheduled'), CHAIN.slice(0, -1).reverse())
+  const fleetActions = (await table.locator('tr[data-entry] th button').allTextContents()).filter((action) => CHAIN.includes(action))
+  assert.ok(fleetActions.indexOf('Rescheduled') < fleetActions.indexOf('ClusterFlipped'), fleetActions.join())
+  assert.deepEqual(await readCauses(page, 'Rescheduled'), CHAIN.slice(0, -1).reverse())
   await assertAccessible(page)
   await page.getByRole('combobox', { name: 'Time' }).selectOption('15m')
   await page.waitForURL(/last=15m/)
@@ -86,4 +86,4 @@ async function journal(page, origin) {
 }
 
 // m1 is stopped: its page requests access reviews and metrics from it.
-await walkSignedIn(address, journal, { pictures, stoppedMembers: ['m1'], isExpectedProblem: (problem) => /status of 400/.test(problem) })
+await runSignedIn(address, journal, { pictures, stoppedMembers: ['m1'], isExpectedProblem: (problem) => /status of 400/.test(problem) })

@@ -4,13 +4,14 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { assertAccessible, api, removeExpected, isMain, paste, setPreference, walkSignedIn } from './browser.mjs'
+import { assertAccessible, api, removeExpected, isMain, paste, setPreference, runSignedIn } from './browser.mjs'
+import { checkLogPosition } from './logs.mjs'
 
 const MEMBER = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy'
 const CONTROL_PLANE = '@control-plane'
 const MAX_HEAP_BYTES = 150 << 20
 
-/** Walks through all tabs, on a page that is signed in. `problems` are those of the walk. */
+/** Checks all tabs on a signed-in page. `problems` is the list to which `runInBrowser` adds the errors that the page logs. */
 export async function object(page, origin, pictures, problems) {
   await page.goto(origin)
   const pod = await podOfWeb(page)
@@ -24,13 +25,14 @@ export async function object(page, origin, pictures, problems) {
   await history(page, origin, pictures)
   await logs(page, origin, pod, pictures)
   await manyLines(page, origin, pod)
+  await checkLogPosition(page, origin, pod)
   await terminal(page, origin, pod, pictures)
   await commands(page, origin, pod)
   await actions(page, origin, pictures, problems)
   await refusals(page, origin, pod)
   await languages(page, origin, pod)
   // Restore the previous state.
-  for (const left of [`configmaps/${EDITED}`, 'secrets/hidden']) await api(page, 'DELETE', `${MEMBER}/api/v1/namespaces/default/${left}`)
+  for (const path of [`configmaps/${EDITED}`, 'secrets/hidden']) await api(page, 'DELETE', `${MEMBER}/api/v1/namespaces/default/${path}`)
 }
 
 /** Name of a pod of the Deployment `web` in member1. */
@@ -62,7 +64,7 @@ async function overview(page, origin, pod, pictures) {
   await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'object-dark.png') })
   await page.emulateMedia({ colorScheme: 'light' })
-  // The owner is a link, and Back returns.
+  // The owner is a link, and the Back button returns to the pod.
   await page.getByRole('link', { name: /^ReplicaSet web-/ }).click()
   await page.getByRole('heading', { name: /^ReplicaSet web-/ }).waitFor()
   await page.goBack()
@@ -83,7 +85,7 @@ async function manifest(page, origin, pod, pictures) {
   await assertAccessible(page)
   await code.locator('.cm-foldPlaceholder').click()
   await code.locator('.cm-foldPlaceholder').waitFor({ state: 'detached' })
-  // The text that is searched for is part of the address.
+  // The URL contains the text that is searched for.
   await page.getByRole('button', { name: 'Find' }).click()
   await code.locator('input[name=search]').pressSequentially('containers')
   await waitForParameter(page, 'find', 'containers')
@@ -102,8 +104,8 @@ async function manifest(page, origin, pod, pictures) {
 const EDITED = `edited-${Date.now().toString(36)}`
 const CONFIG = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: EDITED }, data: { colour: 'red', size: 'small' } }
 
-/** Replaces the whole text in the editor. */
-async function write(page, change) {
+/** Replaces the text in the editor with the result of `change`. */
+async function rewriteManifest(page, change) {
   const content = page.locator('.edit .editor .cm-content')
   await content.waitFor()
   const text = (await content.locator('.cm-line').allTextContents()).join('\n')
@@ -119,23 +121,23 @@ async function edit(page, origin, pictures, problems) {
   await waitForParameter(page, 'edit', 'true')
   await assertAccessible(page)
   // Invalid YAML and unknown fields are refused before anything is saved.
-  await write(page, (text) => `${text}\n  - broken`)
+  await rewriteManifest(page, (text) => `${text}\n  - broken`)
   await page.getByRole('button', { name: 'Preview' }).click()
   await page.getByRole('alert').waitFor()
   await page.getByRole('button', { name: 'Discard' }).click()
   await page.getByRole('button', { name: 'Edit' }).click()
-  await write(page, (text) => text.replace('data:', 'nosuch: x\ndata:'))
+  await rewriteManifest(page, (text) => text.replace('data:', 'nosuch: x\ndata:'))
   await page.getByRole('button', { name: 'Preview' }).click()
   await page.getByRole('alert').getByText(/unknown field "nosuch"/).waitFor()
   removeExpected(problems, /status of 400/)
-  // Completion from the cluster's OpenAPI: fields at the cursor, by prefix.
+  // The editor completes the prefix of a field, from the cluster's OpenAPI document.
   await page.getByText('Ctrl-Space lists the fields').waitFor()
   await page.locator('.editor .cm-line', { hasText: 'nosuch: x' }).click()
   await page.keyboard.press('Home')
   await page.keyboard.type('imm')
   await page.locator('.editor .cm-tooltip-autocomplete li', { hasText: /^immutable/ }).waitFor()
   await page.keyboard.press('Escape')
-  await write(page, (text) => text.replace('immnosuch: x\n', '').replace('colour: red', 'colour: blue'))
+  await rewriteManifest(page, (text) => text.replace('immnosuch: x\n', '').replace('colour: red', 'colour: blue'))
   await page.getByRole('button', { name: 'Preview' }).click()
   await page.getByRole('heading', { name: /Changes in/ }).waitFor()
   const change = page.locator('.editor .cm-inlineChangedLine', { hasText: 'colour:' })
@@ -154,7 +156,7 @@ async function edit(page, origin, pictures, problems) {
 async function conflict(page, origin, pictures, problems) {
   const path = `${MEMBER}/api/v1/namespaces/default/configmaps/${EDITED}`
   await show(page, origin, { resource: 'configmaps', name: EDITED, tab: 'yaml', edit: 'true' })
-  await write(page, (text) => text.replace('colour: blue', 'colour: green').replace('size: small', 'size: large'))
+  await rewriteManifest(page, (text) => text.replace('colour: blue', 'colour: green').replace('size: small', 'size: large'))
   await api(page, 'PATCH', path, { data: { colour: 'black', shape: 'round' } })
   await page.getByRole('button', { name: 'Preview' }).click()
   await page.getByRole('heading', { name: 'The object has changed' }).waitFor()
@@ -266,7 +268,7 @@ async function history(page, origin, pictures) {
   await restore.getByRole('button', { name: 'Restore in member1' }).click()
   await page.getByRole('status').getByText('Restored.').waitFor()
   assert.equal((await api(page, 'GET', `${MEMBER}/api/v1/namespaces/default/configmaps/${EDITED}`)).data.colour, 'red')
-  // Against another cluster, whose override sets another image.
+  // Compare with another cluster, whose override sets another image.
   await show(page, origin, { ...WEB, tab: 'history' })
   await page.getByRole('combobox', { name: 'Compare with' }).selectOption('member2')
   await waitForParameter(page, 'with', 'member2')
@@ -275,7 +277,7 @@ async function history(page, origin, pictures) {
 }
 
 async function logs(page, origin, pod, pictures) {
-  // The template's logs are those of all its copies.
+  // The logs of a template are those of its copies in all clusters.
   await show(page, origin, { ...WEB, cluster: CONTROL_PLANE, tab: 'logs', tail: '5' })
   const lines = page.locator('.log .line')
   for (const member of ['member1', 'member2', 'member3']) await lines.filter({ hasText: member }).first().waitFor()
@@ -291,11 +293,11 @@ async function logs(page, origin, pod, pictures) {
   await page.waitForFunction((before) => Number(/(\d+) lines/.exec(document.querySelector('.log-status').textContent)?.[1]) > before, before)
   await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'logs-merged.png') })
-  // One pod; a line has an address of its own.
+  // The logs of one pod. Each line has its own URL.
   await show(page, origin, { resource: 'pods', name: pod, tab: 'logs', timestamps: 'true' })
   await lines.first().waitFor()
   await lines.first().locator('time').waitFor()
-  await page.getByRole('listbox', { name: 'Log' }).focus()
+  await page.getByRole('grid', { name: 'Log' }).focus()
   await page.keyboard.press('Home')
   await page.getByRole('region', { name: 'Selected line' }).waitFor()
   const selectedText = await page.locator('.whole pre').textContent()
@@ -333,18 +335,18 @@ async function logs(page, origin, pod, pictures) {
   await waitForParameter(page, 'since', '1h')
   await page.getByRole('button', { name: 'Follow', exact: true }).click()
   await waitForParameter(page, 'follow', 'false')
-  await page.getByText('ended', { exact: true }).waitFor()
+  await page.getByText('paused', { exact: true }).waitFor()
   const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download' }).click()])
   assert.equal(file.suggestedFilename(), `${pod}.log`)
   assert.match(await readFile(await file.path(), 'utf8'), new RegExp(`^member1 default/${pod} \\S+ \\| 20\\d\\d-`))
   await page.getByRole('checkbox', { name: 'Previous run' }).check()
   await waitForParameter(page, 'previous', 'true')
   assert.equal(await page.getByRole('button', { name: 'Follow', exact: true }).getAttribute('aria-disabled'), 'true')
-  // It has no previous run, which the member reports.
+  // The container has no previous run. The member's error is shown.
   await page.getByText(/previous terminated container .* not found/).first().waitFor()
 }
 
-/** More lines than a page keeps: the oldest are dropped, the scroll position stays. */
+/** More lines than the page keeps: the oldest are dropped, and the scroll position stays. */
 async function manyLines(page, origin, pod) {
   const MANY = 45_000
   await page.route(/v1alpha1\/logs\?/, (route) => {
@@ -381,7 +383,7 @@ async function terminal(page, origin, pod, pictures) {
         super.send(message)
       }
     }
-    // The keepalive interval is shortened here.
+    // Shorten the keepalive interval.
     const setRealInterval = window.setInterval
     window.setInterval = (act, pause, ...args) => setRealInterval(act, pause === 25_000 ? 200 : pause, ...args)
   })
@@ -397,7 +399,7 @@ async function terminal(page, origin, pod, pictures) {
   await page.keyboard.type('echo st"i"ll\n')
   await screen.getByText('still').first().waitFor()
   assert.equal(await page.evaluate(() => window.sockets.length), sockets)
-  // Styles are applied although the policy forbids style elements.
+  // Styles are applied although the page's content security policy forbids style elements.
   assert.equal(await screen.locator('span').first().evaluate((span) => getComputedStyle(span).display), 'inline-block')
   assert.equal(await page.locator('style').count(), 0)
   await assertAccessible(page)
@@ -408,7 +410,7 @@ async function terminal(page, origin, pod, pictures) {
   assert.equal(await page.getByRole('dialog').count(), 0)
   await page.keyboard.press('F6')
   await page.getByRole('combobox', { name: 'Container' }).and(page.locator(':focus')).waitFor()
-  // A lost connection is opened again, with a note.
+  // A lost connection is opened again, and the terminal reports this.
   await page.evaluate(() => window.sockets.at(-1).close())
   await screen.getByText(/The connection was lost/).first().waitFor()
   await screen.getByText(/Reconnected at/).first().waitFor()
@@ -496,7 +498,7 @@ async function actions(page, origin, pictures, problems) {
   await dialog.getByRole('button', { name: 'Delete' }).click()
   await page.getByText('Show its cached history.').click()
   await page.getByText('until it was deleted').first().waitFor()
-  // A copy links to its template.
+  // The page of a copy links to its template.
   await show(page, origin, WEB)
   removeExpected(problems, /status of 404/)
   await page.getByRole('link', { name: /Go to the template/ }).click()
@@ -511,13 +513,13 @@ async function refusals(page, origin, pod) {
     return route.fulfill({ json: { apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', status: { allowed } } })
   })
   await show(page, origin, { resource: 'pods', name: pod, tab: 'yaml' })
-  for (const [name, why] of [['Edit', 'You may not update pods in default of member1.'], ['Delete', 'You may not delete pods in default of member1.']]) {
+  for (const [name, reason] of [['Edit', 'You may not update pods in default of member1.'], ['Delete', 'You may not delete pods in default of member1.']]) {
     const button = page.getByRole('button', { name, disabled: true })
     await button.waitFor()
-    assert.equal(await button.getAttribute('title'), why)
+    assert.equal(await button.getAttribute('title'), reason)
   }
-  for (const [tab, what] of [['Events', 'list events'], ['Logs', 'get pods/log'], ['Terminal', 'create pods/exec']]) {
-    const link = page.getByRole('link', { name: `${tab}: You may not ${what} in default of member1.` })
+  for (const [tab, action] of [['Events', 'list events'], ['Logs', 'get pods/log'], ['Terminal', 'create pods/exec']]) {
+    const link = page.getByRole('link', { name: `${tab}: You may not ${action} in default of member1.` })
     assert.equal(await link.getAttribute('aria-disabled'), 'true')
   }
   await assertAccessible(page)
@@ -535,5 +537,5 @@ async function languages(page, origin, pod) {
 
 if (isMain(import.meta)) {
   const [address, pictures] = process.argv.slice(2)
-  await walkSignedIn(address, (page, origin, problems) => object(page, origin, pictures, problems), { pictures })
+  await runSignedIn(address, (page, origin, problems) => object(page, origin, pictures, problems), { pictures })
 }

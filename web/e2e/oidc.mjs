@@ -1,6 +1,6 @@
 // Signs in at an identity provider, and out again: node e2e/oidc.mjs <address> <issuer>
 import assert from 'node:assert/strict'
-import { signOut, walk } from './browser.mjs'
+import { runInBrowser, signOut } from './browser.mjs'
 
 const [address, issuer] = process.argv.slice(2)
 const provider = new URL(issuer).origin
@@ -29,7 +29,7 @@ async function signInAndOut(page, origin) {
   await page.goto(searchUrl)
   await page.getByRole('link', { name: 'Sign in with 127.0.0.1' }).waitFor()
 
-  // A callback without a sign-in in progress.
+  // A callback for a sign-in that was not started here.
   await page.goto(`${origin}/ui/oidc/callback?code=a&state=b`)
   await page.getByRole('alert').getByText('has not started a sign-in here').waitFor()
   await page.getByRole('link', { name: 'Sign in again' }).click()
@@ -37,8 +37,8 @@ async function signInAndOut(page, origin) {
   await page.locator('.who', { hasText: 'oidc:alice' }).waitFor()
 }
 
-await walk(address, signInAndOut, {
-  elsewhere: [provider],
+await runInBrowser(address, signInAndOut, {
+  otherOrigins: [provider],
   // The browser logs refused requests and the rejected callback as errors; the provider's pages are not checked.
   isExpectedProblem: (problem) => /status of 40[03]/.test(problem) || problem.includes(provider),
 })

@@ -8,7 +8,7 @@ const FOLDER = join(dirname(fileURLToPath(import.meta.url)), '../../docs/picture
 /** Playwright's options of a browser context with the size of a picture. */
 export const CONTEXT = { viewport: { width: 1200, height: 750 }, deviceScaleFactor: 1 }
 
-/** Takes the picture `name` of the page, with UPDATE_SCREENSHOTS=1; otherwise, fails if the documentation has no such picture. */
+/** With UPDATE_SCREENSHOTS=1, takes the picture `name` of the page. Otherwise, fails if the documentation has no such picture. */
 export async function takePicture(page, name) {
   const file = join(FOLDER, `${name}.png`)
   if (!isUpdate) return access(file)

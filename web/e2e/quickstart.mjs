@@ -1,12 +1,13 @@
-// Walks the first pages in a real browser: node e2e/quickstart.mjs <address with token> <folder for screenshots>
+// The checks of the quickstart in a real browser, beginning with the first pages that a new user sees: node e2e/quickstart.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { walkSignedIn } from './browser.mjs'
+import { runSignedIn } from './browser.mjs'
+import { checkConnection } from './connection.mjs'
 import { home } from './home.mjs'
 import { object } from './object.mjs'
 import { checkManyRows } from './scroll.mjs'
 import { shell } from './shell.mjs'
-import { propagationViews } from './steer.mjs'
+import { propagationViews } from './propagation.mjs'
 
 /** The first pages of a new user. */
 async function firstPages(page) {
@@ -14,10 +15,10 @@ async function firstPages(page) {
   for (const member of ['member1', 'member2', 'member3']) {
     await page.locator(`[data-cluster="${member}"] .pill.good`).waitFor()
   }
-  assert.ok(!page.url().includes('token='), 'the token stays in the address')
+  assert.ok(!page.url().includes('token='), 'the URL still contains the token')
   await page.screenshot({ path: join(pictures, 'fleet.png') })
 
-  // Search: results stream in; a facet edits the query.
+  // Search: results are streamed; a facet changes the query.
   const box = page.getByRole('combobox', { name: 'Search all clusters' })
   await box.fill('kind:pod label:app=web')
   await page.keyboard.press('Enter')
@@ -29,7 +30,7 @@ async function firstPages(page) {
   assert.match(await box.inputValue(), /cluster:member2/)
 
   // The object: YAML, events, logs.
-  await page.locator('.row:not(.head) a').first().click()
+  await page.locator('.row:not(.head) [data-column=name] a').first().click()
   await page.getByRole('heading', { name: /^Pod web-/ }).waitFor()
   await page.getByRole('link', { name: 'YAML' }).click()
   await page.locator('.editor').getByText('apiVersion', { exact: true }).first().waitFor()
@@ -41,7 +42,7 @@ async function firstPages(page) {
 }
 
 const [address, pictures] = process.argv.slice(2)
-await walkSignedIn(
+await runSignedIn(
   address,
   async (page, origin, problems) => {
     await firstPages(page)
@@ -49,6 +50,7 @@ await walkSignedIn(
     await object(page, origin, pictures, problems)
     await home(page, origin, pictures)
     await shell(page, origin, pictures)
+    await checkConnection(page, origin, problems)
     await checkManyRows(page, origin)
   },
   { pictures },

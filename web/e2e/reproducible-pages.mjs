@@ -8,10 +8,10 @@ export const FLAGS = ['--font-render-hinting=none', '--disable-lcd-text', '--dis
 export const CONTEXT = { deviceScaleFactor: 1, locale: 'en-US', timezoneId: 'UTC' }
 
 /**
- * Time by which the page's clock is ahead of the server's. Every object that is created during a test has an age of 30 days, which formatAge
- * rounds to days.
+ * Offset of the page's clock from the server's. Objects that are created during a test then have an age of 30 days, because formatAge rounds
+ * it to days.
  */
-const AHEAD_MS = (30 * 24 + 12) * 60 * 60 * 1000
+const CLOCK_OFFSET_MS = (30 * 24 + 12) * 60 * 60 * 1000
 
 /** Font files of the locked npm packages, by the path at which the page loads them. */
 const FONTS = [
@@ -21,7 +21,7 @@ const FONTS = [
   { family: 'Test Mono', weight: '700', file: '@fontsource/dejavu-mono/files/dejavu-mono-latin-700-normal.woff2' },
 ].map((font, nth) => ({ ...font, path: `/test-fonts/${nth}.woff2` }))
 
-/** Values that differ between runs, as sources of regular expressions, and what is shown in their place. */
+/** Values that differ between runs, as regular expressions, with their replacements. */
 const RANDOM_VALUES = [
   // UIDs.
   ['\\b[\\da-f]{8}(-[\\da-f]{4}){3}-[\\da-f]{12}\\b', '00000000-0000-4000-8000-000000000000'],
@@ -32,10 +32,10 @@ const RANDOM_VALUES = [
   ['\\bin [\\d.]+ ms\\b', 'in 1 ms'],
   ['\\b127\\.0\\.0\\.1:\\d+\\b', '127.0.0.1:6443'],
 ]
-/** Limit of screenshots that are taken until two in a row are equal. */
+/** Maximum number of screenshots that are taken until two in a row are equal. */
 const MAX_ATTEMPTS = 40
 
-/** Fixes the clock and the fonts of a page, for all documents that it loads later. */
+/** Fixes the clock and the fonts of all documents that the page loads from now on. */
 export async function prepare(page) {
   const { resolve } = createRequire(import.meta.url)
   for (const { path, file } of FONTS) {
@@ -51,10 +51,10 @@ export async function prepare(page) {
     adopt()
     addEventListener('DOMContentLoaded', adopt)
   }, FONTS)
-  await page.clock.setFixedTime(new Date(Date.now() + AHEAD_MS))
+  await page.clock.setFixedTime(new Date(Date.now() + CLOCK_OFFSET_MS))
 }
 
-/** In the page: replaces random values in all texts outside of editors, which restore their text. */
+/** Runs in the page: replaces random values in all texts. Editors are skipped, because they restore their text. */
 function replaceRandomValues(values) {
   const expressions = values.map(([source, replacement]) => [new RegExp(source, 'g'), replacement])
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
@@ -66,10 +66,10 @@ function replaceRandomValues(values) {
   }
 }
 
-/** A screenshot of a stable page: no part is being loaded, and two screenshots in a row are equal. Elements in `mask` are covered. */
+/** Takes a screenshot once the page is stable: no part is being loaded, and two screenshots in a row are equal. Elements in `mask` are covered. */
 export async function takeScreenshot(page, mask) {
   await page.waitForFunction(() => document.querySelector('.skeleton') === null)
-  // Also fonts that no text has needed yet: text is not painted before its font is loaded, and is measured again afterwards.
+  // Load all fonts now, including those that no text has used yet: a font that is loaded later changes the layout.
   await page.evaluate(() => Promise.all(Array.from(document.fonts, (font) => font.load())).then(() => undefined))
   let last
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {

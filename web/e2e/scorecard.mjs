@@ -3,7 +3,7 @@
 // With UPDATE_SCREENSHOTS=1, it takes the pictures of docs/UI.md.
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
-import { api, assertAccessible, waitUntil, walkSignedIn } from './browser.mjs'
+import { api, assertAccessible, waitUntil, runSignedIn } from './browser.mjs'
 import { CONTEXT, takePicture } from './pictures.mjs'
 
 const SHOP = '/api/v1/namespaces/shop'
@@ -16,8 +16,8 @@ const rows = (page) => page.locator('.hits .row:not(.head)')
 const waitForAllHits = (page) => page.getByText(/objects? in [\d.]+ ms/).waitFor()
 const queryOf = (page) => new URL(page.url()).searchParams.get('q')
 
-async function search(page, q, more = {}) {
-  await page.goto(`/search?${new URLSearchParams({ q, ...more })}`)
+async function search(page, q, otherParameters = {}) {
+  await page.goto(`/search?${new URLSearchParams({ q, ...otherParameters })}`)
   await waitForAllHits(page)
 }
 
@@ -33,7 +33,7 @@ async function podOf(page, cluster, app) {
 
 const openPod = async (page, cluster, app, view) => openObject(page, await podOf(page, cluster, app), { cluster, apiVersion: 'v1', resource: 'pods', ...view })
 
-/** Each function shows a feature. It may return a function that is called after the picture has been taken. */
+/** Functions that each show one feature. They may return a function that is called after the picture has been taken. */
 const FEATURES = {
   async palette(page) {
     await page.goto('/')
@@ -57,7 +57,7 @@ const FEATURES = {
       await rows(page).first().waitFor()
       await page.keyboard.press('Escape')
       await page.keyboard.press('Escape')
-      // The chosen key has the action, and the default one has none.
+      // The chosen key selects the next result, and the default key does not.
       const active = () => page.getByRole('grid', { name: 'Results' }).getAttribute('aria-activedescendant')
       await page.keyboard.press('j')
       assert.equal(await active(), null)
@@ -102,7 +102,7 @@ const FEATURES = {
   },
 
   async streaming(page) {
-    const response = page.waitForResponse((one) => one.url().includes('/query?') && one.headers()['content-type']?.startsWith('text/event-stream'))
+    const response = page.waitForResponse((candidate) => candidate.url().includes('/query?') && candidate.headers()['content-type']?.startsWith('text/event-stream'))
     await search(page, 'ns:shop')
     await response
     await page.getByRole('status').getByText(/^[\d,]+ objects in [\d.]+ ms$/).waitFor()
@@ -138,9 +138,9 @@ const FEATURES = {
   },
 
   async drift(page) {
-    // Changes in a member are reverted at once, so the live object of one is generated here.
-    const live = /clusters\/west\/proxy\/apis\/apps\/v1\/namespaces\/shop\/deployments\/api$/
-    await page.route(live, async (route) => {
+    // Changes in a member are reverted at once, so the response with the live object is changed instead.
+    const liveObjectUrl = /clusters\/west\/proxy\/apis\/apps\/v1\/namespaces\/shop\/deployments\/api$/
+    await page.route(liveObjectUrl, async (route) => {
       const response = await route.fetch()
       const object = await response.json()
       object.spec.replicas = 9
@@ -152,7 +152,7 @@ const FEATURES = {
     await drift.locator('[data-drift=east]').getByText('In sync').waitFor()
     await drift.locator('[data-drift=west]').getByText('1 field differs').waitFor()
     assert.deepEqual(await drift.locator('tr[data-path="spec.replicas"] td').allTextContents(), ['—', '2 → 9'])
-    return () => page.unroute(live)
+    return () => page.unroute(liveObjectUrl)
   },
 
   async placement(page) {
@@ -173,7 +173,7 @@ const FEATURES = {
     await tree.locator('[data-kind=Pod]').click()
     const shown = page.getByRole('region', { name: await podOf(page, 'west', 'payments') }).getByText(/exit code 1/)
     await shown.waitFor()
-    // The address has the object that is shown.
+    // The URL contains the object that is shown.
     await page.waitForURL(/[?&]shown=/)
     await page.reload()
     await shown.waitFor()
@@ -191,7 +191,7 @@ const FEATURES = {
   async logLines(page) {
     await openPod(page, 'west', 'api', { tab: 'logs', timestamps: 'true' })
     await page.locator('.log .line time').first().waitFor()
-    await page.getByRole('listbox', { name: 'Log' }).focus()
+    await page.getByRole('grid', { name: 'Log' }).focus()
     await page.keyboard.press('Home')
     const line = page.getByRole('region', { name: 'Selected line' })
     await line.getByRole('button', { name: 'Copy link' }).waitFor()
@@ -222,12 +222,12 @@ const FEATURES = {
 
   async history(page) {
     await openObject(page, 'api', { tab: 'history' })
-    // The field manager is added if no other one wrote at about that time.
+    // The row also names the field manager, unless another one wrote at about the same time.
     await table(page, 'Versions').getByText(/^image 1\.4 → 1\.5/).waitFor()
     await page.getByRole('checkbox', { name: /Include \d+ versions with changes of the status only/ }).waitFor()
   },
 
-  /** The access reviews of the cluster allow only reads. */
+  /** The cluster's access reviews are replaced with reviews that allow only `get`. */
   async permissions(page) {
     await page.route(/selfsubjectaccessreviews$/, (route) => {
       const { verb, subresource } = JSON.parse(route.request().postData()).spec.resourceAttributes
@@ -251,7 +251,7 @@ const FEATURES = {
     await annotate({ 'ui.crowsnest.io/warning': 'Production: changes need a ticket.', 'ui.crowsnest.io/read-only': 'true' })
     await waitUntil('the search to find the annotation', async () => (await api(page, 'GET', '/apis/search.crowsnest.io/v1alpha1/count?q=kind:cluster%20ann:ui.crowsnest.io/read-only')).total === 1)
     await search(page, 'kind:pod ns:shop sort:cluster')
-    const marks = await rows(page).locator('.cluster').evaluateAll((all) => Object.fromEntries(all.map((one) => [one.textContent, one.querySelector('svg').outerHTML])))
+    const marks = await rows(page).locator('.cluster').evaluateAll((elements) => Object.fromEntries(elements.map((element) => [element.textContent, element.querySelector('svg').outerHTML])))
     assert.deepEqual(Object.keys(marks).sort(), ['east', 'west'])
     assert.notEqual(marks.east, marks.west)
     await openPod(page, 'west', 'api')
@@ -301,12 +301,12 @@ const FEATURES = {
 }
 
 const [address, pictures] = process.argv.slice(2)
-await walkSignedIn(
+await runSignedIn(
   address,
   async (page) => {
     const features = Object.entries(FEATURES)
     assert.equal(features.length, 20)
-    // All are tried, so that one run shows all failures.
+    // A failure does not stop the loop, so that one run shows all failures.
     const failures = []
     for (const [nth, [name, show]] of features.entries()) {
       try {

@@ -5,18 +5,19 @@ import { encode } from 'fast-png'
 import pixelmatch from 'pixelmatch'
 import { PNG } from 'pngjs'
 
-/** Distance of colours above which a pixel differs, from 0 to 1. Pixels of antialiased edges are ignored. */
+/** Maximum distance of the colours of equal pixels, from 0 to 1. Pixels of antialiased edges are ignored. */
 const THRESHOLD = 0.03
 /** Largest share of pixels that may differ. */
 const TOLERANCE = 0.00005
 export const isUpdate = process.env.UPDATE_SCREENSHOTS === '1'
 /**
- * Time for which a view is compared, because data can arrive after the view is stable. It is shorter for an update, in which all views may differ.
+ * Time within which a screenshot must be as expected, because data can arrive after the view is stable. It is shorter for an update, in which all
+ * views may differ.
  */
-const PATIENCE_MS = isUpdate ? 3_000 : 20_000
-/** Colours of a palette. */
+const COMPARISON_TIMEOUT_MS = isUpdate ? 3_000 : 20_000
+/** Maximum number of colours of a palette. */
 const MAX_COLOURS = 256
-/** Difference of a channel, from 0 to 255, up to which colours are merged; far below `THRESHOLD`. */
+/** Maximum difference of a channel, from 0 to 255, between colours that are merged. It is far below `THRESHOLD`. */
 const MERGED_DISTANCE = 4
 
 export class Expectation {
@@ -29,8 +30,8 @@ export class Expectation {
   }
 
   /**
-   * Compares screenshots that `take` returns until one is as expected. Returns a message with the files if none is; an update replaces the
-   * expected screenshot instead.
+   * Takes screenshots with `take` until one is as expected. If none is, returns a message that lists the files, or, in an update, replaces the
+   * expected screenshot.
    */
   async compare(take) {
     await Promise.all([this.actual, this.difference].map((file) => rm(file, { force: true })))
@@ -40,7 +41,7 @@ export class Expectation {
     })
     let actual
     let comparison
-    const end = Date.now() + PATIENCE_MS
+    const end = Date.now() + COMPARISON_TIMEOUT_MS
     do {
       actual = PNG.sync.read(await take())
       comparison = comparePixels(expected, actual)
@@ -70,12 +71,12 @@ function comparePixels(expected, actual) {
   return { isEqual: count <= limit, message: `${count} pixels differ, at most ${limit} may`, difference }
 }
 
-/** Replaces a picture of the documentation with a screenshot, which gets a palette. */
+/** Writes a screenshot as a picture of the documentation: a PNG file with a palette. */
 export async function writePicture(file, screenshot) {
   await writeFile(file, encodePng(PNG.sync.read(screenshot)))
 }
 
-/** A file with a palette, which is a quarter of the size of one without; the colours of antialiased edges are merged with similar ones. */
+/** Encodes a PNG file with a palette, a quarter of the size of one without. The colours of antialiased edges are merged with similar ones. */
 function encodePng({ width, height, data }) {
   const pixels = Uint32Array.from({ length: width * height }, (_, nth) => data.readUInt32BE(nth * 4))
   const counts = new Map()

@@ -1,23 +1,32 @@
-// The frame of all views and the tools of results: navigation, breadcrumbs, drawer, histogram, time, and a phone's screen.
+// The parts that all views share and the tools for search results: navigation, breadcrumbs, drawer, histogram, time selection, and the layout on a phone.
 // As part of the quickstart, or alone: node e2e/shell.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { assertAccessible, isMain, setPreference, walkSignedIn } from './browser.mjs'
+import { assertAccessible, isMain, setPreference, runSignedIn } from './browser.mjs'
+import { readRoutes } from './routes.mjs'
 
 const WEB = 'cluster=%40control-plane&apiVersion=apps%2Fv1&resource=deployments&namespace=default&name=web'
 /** Views whose content must fit the screen of a phone. */
 const VIEWS = ['/', '/search?q=kind%3Apod', '/saved', '/fleet', '/fleet/nodes', '/fleet/events', '/cluster/member1', '/steer', '/steer/bindings', '/steer/failover', '/steer/quotas', `/object?${WEB}`, `/object?${WEB}&tab=placement`, `/object?${WEB}&tab=drift`, `/object?${WEB}&tab=related&side=dependents&as=graph`, '/paths?p=deploy/default/web%20-OWNS*..3-%3E%20pod', '/who-can?verb=get&resource=secrets', '/assistants']
 
-/** Walks through all features, on a page that is signed in. */
+/** Views that are not in `VIEWS`. The last three are pages of their own only if the URL names no object; otherwise they redirect to one of its tabs. */
+const OTHER_VIEWS = ['/fleet/join', '/steer/rebalance', '/policy?kind=PropagationPolicy&namespace=default&name=web', '/plan', '/why', '/topology', '/drift']
+/** Maximum number of times that Tab is pressed to get from the search box to the results. */
+const MAX_TABS_TO_RESULTS = 12
+
+/** Checks all features on a signed-in page. */
 export async function shell(page, origin, pictures) {
   await navigation(page, origin)
   await drawer(page, origin, pictures)
-  await overTime(page, origin, pictures)
+  await rowKeys(page, origin)
+  await tabStops(page, origin)
+  await histogram(page, origin, pictures)
   await bulkActions(page, origin, pictures)
   await objectPage(page, origin, pictures)
   await analysis(page, origin, pictures)
   await density(page, origin)
   await phone(page, origin, pictures)
+  await otherViews(page, origin)
 }
 
 const queryOf = (page) => new URL(page.url()).searchParams.get('q')
@@ -38,14 +47,14 @@ async function navigation(page, origin) {
   await main.getByRole('link', { name: 'Propagation' }).click()
   await page.waitForURL(`${origin}/steer`)
   await main.getByRole('button', { name: 'Widen menu' }).click()
-  // Each part of an object's identity leads to the objects that share it.
+  // The breadcrumbs of an object link to searches for the objects in its cluster, in its namespace and of its kind.
   await page.goto(`${origin}/object?${WEB}`)
   await crumbs.getByRole('link', { name: 'deployments' }).click()
   await page.waitForURL(/\/search\?/)
-  assert.equal(queryOf(page), 'kind:deployments cluster:@control-plane ns:default')
+  assert.equal(queryOf(page), 'kind:deployments.apps cluster:@control-plane ns:default')
 }
 
-/** The drawer follows the selection; Back restores the position of the list. */
+/** The drawer shows the selected result; the Back button restores the selection in the list. */
 async function drawer(page, origin, pictures) {
   await page.goto(`${origin}/search?q=${encodeURIComponent('kind:pod label:app=web sort:name,cluster')}`)
   await page.locator('#row-1 [data-column=name]').waitFor()
@@ -75,7 +84,54 @@ async function drawer(page, origin, pictures) {
   await peek.waitFor({ state: 'detached' })
 }
 
-async function overTime(page, origin, pictures) {
+/** The keys e and s open the editor of the selected result and the dialog that scales it; Back returns to the row. */
+async function rowKeys(page, origin) {
+  await page.goto(`${origin}/search?q=${encodeURIComponent('kind:deployment name:=web cluster:member1,member2 sort:cluster')}`)
+  await page.locator('#row-1 [data-column=name]').waitFor()
+  for (const key of ['Escape', 'Escape', 'j', 'j']) await page.keyboard.press(key)
+  const active = page.locator('#row-1.active')
+  await active.waitFor()
+  await page.keyboard.press('e')
+  await page.waitForURL((url) => url.searchParams.get('tab') === 'yaml' && url.searchParams.get('edit') === 'true')
+  await page.getByRole('button', { name: 'Preview' }).waitFor()
+  assert.equal(new URL(page.url()).searchParams.get('cluster'), 'member2')
+  await page.goBack()
+  await active.waitFor()
+  await page.keyboard.press('s')
+  const dialog = page.getByRole('dialog', { name: 'Scale Deployment web' })
+  await dialog.getByText('The cluster accepts this (dry run).').waitFor()
+  await dialog.getByText('member2', { exact: true }).waitFor()
+  await page.keyboard.press('Escape')
+  await dialog.waitFor({ state: 'detached' })
+  // Closing the dialog replaces the URL in the browser's history, so that Back leads to the results.
+  await page.waitForURL((url) => !url.searchParams.has('do'))
+  await page.goBack()
+  await active.waitFor()
+}
+
+/** There are few tab stops between the search box and the results, although facets have many values, and a link skips them. */
+async function tabStops(page, origin) {
+  await page.goto(`${origin}/search?q=${encodeURIComponent('kind:pod OR kind:node OR kind:event')}`)
+  await page.getByRole('listbox', { name: /^Results over time/ }).waitFor()
+  await page.getByRole('complementary', { name: 'Facets' }).getByRole('button').first().waitFor()
+  const box = page.getByRole('combobox', { name: 'Search all clusters' })
+  const grid = page.getByRole('grid', { name: 'Results' })
+  const hasFocus = async (element) => (await element.and(page.locator(':focus')).count()) > 0
+  assert.ok(await hasFocus(box))
+  let presses = 0
+  for (; !(await hasFocus(grid)) && presses <= MAX_TABS_TO_RESULTS; presses += 1) await page.keyboard.press('Tab')
+  assert.ok(presses <= MAX_TABS_TO_RESULTS, `the results are not reached by pressing Tab ${MAX_TABS_TO_RESULTS} times`)
+  await page.keyboard.press('j')
+  await page.locator('#row-0.active').waitFor()
+  await page.keyboard.press('/')
+  assert.ok(await hasFocus(box))
+  await page.keyboard.press('Shift+Tab')
+  assert.ok(await hasFocus(page.getByRole('link', { name: 'Skip to results' })))
+  await page.keyboard.press('Enter')
+  await grid.and(page.locator(':focus')).waitFor()
+}
+
+async function histogram(page, origin, pictures) {
   await page.goto(`${origin}/search?q=${encodeURIComponent('kind:pod')}`)
   const bars = page.getByRole('listbox', { name: /^Results over time: [\d,]+$/ })
   await bars.waitFor()
@@ -105,7 +161,7 @@ async function overTime(page, origin, pictures) {
   await page.waitForURL((url) => url.searchParams.get('q') === 'kind:event last:<1h')
 }
 
-/** Several results are marked; the action is checked in each cluster before it can be confirmed. */
+/** An action on several selected results is checked with a dry run in each cluster before it can be confirmed. */
 async function bulkActions(page, origin, pictures) {
   await page.goto(`${origin}/search?q=${encodeURIComponent('kind:deployment name:=web cluster:member1,member2')}`)
   await page.locator('#row-1 [data-column=name]').waitFor()
@@ -128,7 +184,7 @@ async function bulkActions(page, origin, pictures) {
   await page.getByRole('region', { name: /results? selected/ }).waitFor({ state: 'detached' })
 }
 
-/** State, copies and all views of an object on one page. */
+/** The page of an object links to its copies and to all its views. */
 async function objectPage(page, origin, pictures) {
   await page.goto(`${origin}/object?${WEB}`)
   const copies = page.getByRole('navigation', { name: 'In other clusters' })
@@ -145,7 +201,7 @@ async function objectPage(page, origin, pictures) {
   await page.getByRole('heading', { name: /Drift in member2/ }).waitFor()
 }
 
-/** Paths between objects, access and assistants, by their names in the palette. */
+/** The views Paths, Who can and Assistants, which the palette opens by name. */
 async function analysis(page, origin, pictures) {
   const dialog = page.getByRole('dialog', { name: 'Commands and short queries' })
   const choose = async (name) => {
@@ -199,15 +255,31 @@ async function density(page, origin) {
   await setPreference(page, 'Density', 'compact')
 }
 
+/** Waits until the content of a view is complete. */
+async function waitForContent(page) {
+  await page.locator('main').locator('h1, h2, p').first().waitFor({ state: 'attached' })
+  // A page with a stream always has an open request, so wait until no placeholder is left.
+  await page.waitForFunction(() => document.querySelector('main .skeleton') === null)
+}
+
+/** Checks the views that `phone` does not check. Together, both check all views that the page defines; signin.mjs checks unknown paths. */
+async function otherViews(page, origin) {
+  const views = [...VIEWS, ...OTHER_VIEWS].map((view) => view.replace(/\?.*/, ''))
+  assert.deepEqual((await readRoutes()).filter((route) => !views.some((view) => route.test(view))), [], 'views that are not checked')
+  for (const view of OTHER_VIEWS) {
+    await page.goto(origin + view)
+    await waitForContent(page)
+    await assertAccessible(page)
+  }
+}
+
 /** No view is wider than the screen; the navigation is at the bottom. */
 async function phone(page, origin, pictures) {
   const before = page.viewportSize()
   await page.setViewportSize({ width: 390, height: 844 })
   for (const view of VIEWS) {
     await page.goto(origin + view)
-    await page.locator('main').locator('h1, h2, p').first().waitFor({ state: 'attached' })
-    // Pages with a stream are never without a request; their content has arrived when no placeholder is left.
-    await page.waitForFunction(() => document.querySelector('main .skeleton') === null)
+    await waitForContent(page)
     assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 390, `${view} is wider than a phone`)
     await assertAccessible(page)
   }
@@ -221,5 +293,5 @@ async function phone(page, origin, pictures) {
 
 if (isMain(import.meta)) {
   const [address, pictures] = process.argv.slice(2)
-  await walkSignedIn(address, (page, origin) => shell(page, origin, pictures), { pictures })
+  await runSignedIn(address, (page, origin) => shell(page, origin, pictures), { pictures })
 }

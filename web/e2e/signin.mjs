@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { assertAccessible, signInByLink, signOut, walk } from './browser.mjs'
+import { assertAccessible, runInBrowser, signInByLink, signOut } from './browser.mjs'
 
-/** The policy of proxied responses. */
+/** Content security policy of proxied responses. */
 const PROXIED_POLICY = "default-src 'none'; sandbox; base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
 const POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
 /** All views that need no object. */
@@ -14,7 +14,7 @@ const VIEWS = ['/', '/search?q=kind:namespace', '/search?q=kind:namespace&live=t
 const [address, kubeconfig, pictures, token] = process.argv.slice(2)
 
 const kubeconfigInput = (page) => page.getByLabel('Or a kubeconfig')
-/** A file with this text, as the file input accepts it. */
+/** A file with this text, for `setInputFiles`. */
 const toFile = (text) => ({ name: 'config', mimeType: 'application/yaml', buffer: Buffer.from(text) })
 const waitForSignIn = (page) => page.locator('.who', { hasText: /\S/ }).waitFor()
 
@@ -24,21 +24,21 @@ async function refusals(page, origin) {
   await page.getByRole('button', { name: 'Sign in' }).click()
   await page.getByRole('alert').getByText('does not accept this token (401)').waitFor()
   await assertAccessible(page)
-  const user = (what) => `current-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: ${what}}]\n`
-  for (const [text, why] of [
+  const withUser = (user) => `current-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: ${user}}]\n`
+  for (const [text, reason] of [
     ['{', 'invalid kubeconfig'],
     ['users: []', 'this kubeconfig has no current-context'],
-    [user('{exec: {apiVersion: v1, command: aws}}'), 'uses the exec command "aws", which the server does not run'],
-    [user('{client-certificate: /etc/hostname, client-key: /etc/hostname}'), 'refers to files, which the server does not read'],
-    [user('{client-certificate-data: YQ==, client-key-data: YQ==}'), 'cannot use the client certificate or key'],
+    [withUser('{exec: {apiVersion: v1, command: aws}}'), 'uses the exec command "aws", which the server does not run'],
+    [withUser('{client-certificate: /etc/hostname, client-key: /etc/hostname}'), 'refers to files, which the server does not read'],
+    [withUser('{client-certificate-data: YQ==, client-key-data: YQ==}'), 'cannot use the client certificate or key'],
   ]) {
     await kubeconfigInput(page).setInputFiles(toFile(text))
-    await page.getByRole('alert').getByText(why).waitFor()
+    await page.getByRole('alert').getByText(reason).waitFor()
   }
   await page.screenshot({ path: join(pictures, 'signin.png') })
 }
 
-/** An address with a token signs in only after confirmation. */
+/** A URL with a token signs in only after confirmation. */
 async function signInLink(page, origin) {
   const signInUrl = `${origin}/#token=${token}`
   const cookies = () => page.context().cookies()
@@ -46,7 +46,7 @@ async function signInLink(page, origin) {
   await page.goto('about:blank')
   await page.goto(signInUrl)
   await page.getByRole('button', { name: 'Sign in as system:admin', exact: true }).waitFor()
-  assert.ok(!page.url().includes('token='), 'the token stays in the address')
+  assert.ok(!page.url().includes('token='), 'the URL still contains the token')
   assert.deepEqual(await cookies(), [])
   await assertAccessible(page)
   await page.screenshot({ path: join(pictures, 'signin-link.png') })
@@ -64,7 +64,7 @@ async function signInLink(page, origin) {
   assert.deepEqual(await cookies(), [])
 }
 
-/** The certificate signs in; neither it nor the session handle is readable by scripts. */
+/** The user signs in with a client certificate. Scripts can read neither the certificate nor the session cookie. */
 async function certificate(page, origin) {
   const text = await readFile(kubeconfig, 'utf8')
   assert.match(text, /client-certificate-data/)
@@ -103,7 +103,7 @@ async function endedSession(page, origin) {
   await editor.getByText('# kept').waitFor()
 }
 
-/** Every response has the policy, and the browser enforces it. */
+/** Every response has the content security policy, and the browser enforces it. */
 async function policy(page, origin) {
   const responses = []
   const recordResponse = (response) => responses.push(response)
@@ -113,8 +113,8 @@ async function policy(page, origin) {
     await page.locator('main').waitFor()
     await page.locator('main').locator('h1, p').first().waitFor({ state: 'attached' })
     await assertAccessible(page)
-    const elsewhere = await page.evaluate(() => performance.getEntries().map(({ name }) => name).filter((name) => /^(https?|wss?):/.test(name) && new URL(name).host !== location.host))
-    assert.deepEqual(elsewhere, [], view)
+    const foreignUrls = await page.evaluate(() => performance.getEntries().map(({ name }) => name).filter((name) => /^(https?|wss?):/.test(name) && new URL(name).host !== location.host))
+    assert.deepEqual(foreignUrls, [], view)
     assert.equal(await page.locator('style, [style*="url("], script:not([src])').count(), 0, view)
   }
   page.off('response', recordResponse)
@@ -126,32 +126,32 @@ async function policy(page, origin) {
     assert.equal(headers['x-content-type-options'], 'nosniff', response.url())
     assert.equal(headers['referrer-policy'], 'no-referrer', response.url())
   }
-  // Inline scripts and styles, evaluation, foreign images and requests, frames: all are blocked.
+  // The browser blocks inline scripts and styles, and scripts, images, frames and requests of other origins.
   await page.goto(origin)
   const directives = ['connect-src', 'frame-src', 'img-src', 'script-src-attr', 'script-src-elem', 'style-src-elem']
-  await page.evaluate(async (elsewhere) => {
-    window.refused = new Set()
-    document.addEventListener('securitypolicyviolation', ({ effectiveDirective }) => window.refused.add(effectiveDirective))
+  await page.evaluate(async (foreignOrigin) => {
+    window.violatedDirectives = new Set()
+    document.addEventListener('securitypolicyviolation', ({ effectiveDirective }) => window.violatedDirectives.add(effectiveDirective))
     const add = (name, properties, into = document.body) => into.append(Object.assign(document.createElement(name), properties))
     add('script', { textContent: 'window.ran = true' })
     add('style', { textContent: 'body { display: none }' })
-    add('img', { src: `${elsewhere}/a.png` })
-    add('iframe', { src: `${elsewhere}/` })
-    add('script', { src: `${elsewhere}/a.js` })
-    await fetch(`${elsewhere}/a`).catch(() => undefined)
+    add('img', { src: `${foreignOrigin}/a.png` })
+    add('iframe', { src: `${foreignOrigin}/` })
+    add('script', { src: `${foreignOrigin}/a.js` })
+    await fetch(`${foreignOrigin}/a`).catch(() => undefined)
     document.body.setAttribute('onclick', 'window.ran = true')
     document.body.click()
   }, 'http://127.0.0.1:9')
-  await page.waitForFunction((expected) => expected.every((directive) => window.refused.has(directive)), directives)
-  const done = await page.evaluate(() => ({ ran: window.ran === true, display: getComputedStyle(document.body).display }))
-  assert.deepEqual(done, { ran: false, display: 'block' })
-  // The server refuses requests that its own pages do not send.
-  const bare = await page.request.get(`${origin}/apis`)
-  assert.equal(bare.status(), 403)
-  assert.equal(bare.headers()['access-control-allow-origin'], undefined)
+  await page.waitForFunction((expected) => expected.every((directive) => window.violatedDirectives.has(directive)), directives)
+  const effects = await page.evaluate(() => ({ ran: window.ran === true, display: getComputedStyle(document.body).display }))
+  assert.deepEqual(effects, { ran: false, display: 'block' })
+  // The server refuses requests without the header that its own pages send.
+  const crossSiteResponse = await page.request.get(`${origin}/apis`)
+  assert.equal(crossSiteResponse.status(), 403)
+  assert.equal(crossSiteResponse.headers()['access-control-allow-origin'], undefined)
 }
 
-/** True for the errors that the browser logs about requests that are refused intentionally. */
+/** True for errors that the browser logs because these checks provoke refused requests. */
 const isExpectedProblem = (problem) => /status of 4(00|03|04|22)|Content Security Policy|127\.0\.0\.1:9/.test(problem)
 
 async function checkSignIn(page, origin) {
@@ -165,4 +165,4 @@ async function checkSignIn(page, origin) {
   assert.deepEqual(await page.context().cookies(), [])
 }
 
-await walk(address, checkSignIn, { pictures, isExpectedProblem })
+await runInBrowser(address, checkSignIn, { pictures, isExpectedProblem })

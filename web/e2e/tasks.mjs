@@ -1,14 +1,10 @@
-// The five main tasks of a new user, each within a number of steps: a click, a typed text with Enter, or a key.
+// The five main tasks of a new user, each within a limited number of steps. A step is a click, a typed text with Enter, or a key.
 // As part of tests/tests/tasks.rs, which prepares the fleet: node e2e/tasks.mjs <address with token> <folder for screenshots>
 // With UPDATE_SCREENSHOTS=1, it takes the pictures of docs/UI.md.
 import assert from 'node:assert/strict'
-import { api, assertAccessible, waitUntil, walkSignedIn } from './browser.mjs'
+import { assertAccessible, runSignedIn } from './browser.mjs'
 import { CONTEXT, takePicture } from './pictures.mjs'
-
-const DEPLOYMENTS = 'apis/apps/v1/namespaces/shop/deployments'
-const member = (name) => `/apis/cluster.karmada.io/v1alpha1/clusters/${name}/proxy`
-const BINDING = '/apis/work.karmada.io/v1alpha2/namespaces/shop/resourcebindings/api-deployment'
-const POLICY = '/apis/policy.karmada.io/v1alpha1/namespaces/shop/propagationpolicies/api'
+import { moveBack, readRestarts, waitForMove, waitForRestarts } from './shop.mjs'
 
 /** A task that starts on the home page. It counts its steps and takes a picture after each. */
 class Task {
@@ -16,7 +12,7 @@ class Task {
     Object.assign(this, { page, name, maxSteps, steps: 0 })
   }
 
-  /** Performs one action of the user, and waits for the element that shows its effect. */
+  /** Performs one action of the user, and waits until the element `effect` is shown. */
   async step(action, effect) {
     this.steps += 1
     assert.ok(this.steps <= this.maxSteps, `${this.name} takes more than ${this.maxSteps} steps`)
@@ -30,7 +26,7 @@ class Task {
     return this.step(() => target.click(), effect)
   }
 
-  /** Types a text into a field that has the focus, or that is named, followed by Enter. */
+  /** Fills a field with a text and presses Enter. */
   type(field, text, effect) {
     return this.step(async () => {
       await field.fill(text)
@@ -71,8 +67,8 @@ async function listChanges(page) {
   const shop = page.getByRole('complementary', { name: 'Facets' }).getByRole('button', { name: /^shop \d/ })
   await page.getByRole('region', { name: 'Recent changes' }).getByText(/^changed \w+ ago$/).first().waitFor()
   await task.click(page.getByRole('link', { name: 'Changed in the last hour' }), shop)
-  const overTime = page.getByRole('listbox', { name: /^Results over time/ })
-  await task.click(shop, overTime)
+  const histogram = page.getByRole('listbox', { name: /^Results over time/ })
+  await task.click(shop, histogram)
   await page.waitForURL((url) => url.searchParams.get('q') === 'kind:workload changed:<1h namespace:shop')
   for (const name of ['api', 'cache', 'payments']) await resultLink(page, 'control plane', name).waitFor()
   const namespaces = await page.locator('.hits .row:not(.head) [data-column=namespace]').allTextContents()
@@ -80,11 +76,9 @@ async function listChanges(page) {
   return task
 }
 
-const restartedAt = async (page, root, name) => (await api(page, 'GET', `${root}/${DEPLOYMENTS}/${name}`)).spec.template.metadata.annotations?.['kubectl.kubernetes.io/restartedAt']
-
-/** Which workloads use an old image anywhere? They are restarted: templates with their copies, others in their cluster. */
+/** Which workloads use an old image in any cluster? Restarts them; the copies of a template are restarted with it. */
 async function restartOldImage(page) {
-  const before = await restartedAt(page, member('east'), 'cache')
+  const before = await readRestarts(page)
   const task = new Task(page, 'old-image', 4)
   await task.type(searchBox(page), 'kind:deployment,statefulset,daemonset image:redis:6.2', resultLink(page, 'west', 'report'))
   for (const cluster of ['control plane', 'east', 'west']) await resultLink(page, cluster, 'cache').waitFor()
@@ -94,9 +88,7 @@ async function restartOldImage(page) {
   await task.click(page.getByRole('button', { name: 'Restart…' }), count)
   assert.equal(await dialog.locator('tr[data-state=covered]').count(), 2)
   await task.type(count, '2', dialog.locator('tr[data-state=done]').nth(1))
-  await waitUntil('the restart in east', async () => ![undefined, before].includes(await restartedAt(page, member('east'), 'cache')))
-  assert.ok(await restartedAt(page, '', 'cache'))
-  assert.ok(await restartedAt(page, member('west'), 'report'))
+  await waitForRestarts(page, before)
   return task
 }
 
@@ -115,20 +107,13 @@ async function moveAway(page) {
     await plan.scrollIntoViewIfNeeded()
   }, apply)
   await task.click(apply, page.getByRole('status').getByRole('link', { name: 'PropagationPolicy shop/api' }))
-  await waitUntil('the move', async () => {
-    const { spec } = await api(page, 'GET', BINDING)
-    return spec.clusters.map(({ name, replicas }) => `${name} ${replicas}`).join() === 'west 4'
-  })
-  // Restore the previous state.
-  await api(page, 'PATCH', POLICY, { spec: { placement: { clusterAffinity: { exclude: null } } } })
-  const count = async (q) => (await api(page, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${encodeURIComponent(q)}`)).total
-  const running = 'kind:pod ns:shop label:app=api status:Running'
-  await waitUntil('the move back', async () => (await count(running)) === 4 && (await count(`${running} cluster:east`)) === 2)
+  await waitForMove(page)
+  await moveBack(page)
   return task
 }
 
 const [address, pictures] = process.argv.slice(2)
-await walkSignedIn(
+await runSignedIn(
   address,
   async (page, origin) => {
     for (const perform of [findFailingPod, explainAbsence, listChanges, restartOldImage, moveAway]) {

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict'
 import { mkdir, readdir } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { walkSignedIn } from './browser.mjs'
+import { runSignedIn } from './browser.mjs'
 import { Expectation } from './screenshots.mjs'
 import { CONTEXT, FLAGS, prepare, takeScreenshot } from './reproducible-pages.mjs'
 
@@ -21,7 +21,7 @@ const VIEWS = {
   home: {
     path: '/',
     ready: (page) => page.locator('article[data-cluster=west]').getByRole('meter', { name: 'CPU requested, west' }),
-    // The list is in the order of the changes, which differs between runs.
+    // The order of the changes differs between runs.
     masks: (page) => [page.getByRole('region', { name: 'Recent changes' }).getByRole('list')],
   },
   search: {
@@ -55,7 +55,7 @@ const VIEWS = {
     masks: (page) => [tableOf(page, 'Capacity').locator('td:nth-child(3)')],
   },
   policies: { path: '/steer', ready: (page) => tableOf(page, 'Policies').locator('tr[data-policy="shop/west"]') },
-  // In one cluster, because the order of those of several depends on UIDs.
+  // Only paths in one cluster, because the order of clusters depends on UIDs.
   paths: {
     path: `/paths?p=${encodeURIComponent('(:Deployment {name: "web", namespace: "shop", cluster: "east"})-[:OWNS*..3]->(:Pod)')}`,
     ready: (page) => page.getByRole('tree').locator('[data-kind=Pod]').nth(1),
@@ -63,10 +63,10 @@ const VIEWS = {
   'who-can': { path: '/who-can?verb=get&resource=secrets', ready: (page) => tableOf(page, 'Grants').getByRole('row', { name: /west/ }).first() },
 }
 const THEMES = ['light', 'dark']
-/** Screens by the width in the name of their screenshots. */
+/** Screen sizes by the width that the names of their screenshots contain. */
 const SCREENS = { 390: { width: 390, height: 844 }, 1440: { width: 1440, height: 900 } }
 
-/** Compares all screenshots, so that one run shows all differences. */
+/** Compares the screenshots of all views, even if some differ, so that one run shows all differences. */
 async function compareViews(page, origin, actualFolder) {
   await prepare(page)
   const differences = []
@@ -88,10 +88,10 @@ async function compareViews(page, origin, actualFolder) {
   }
   assert.ok(differences.length === 0, `${differences.length} of ${names.length} screenshots differ:\n${differences.join('\n')}\nif this is intended: UPDATE_SCREENSHOTS=1 cargo test -p crowsnest --test system visual::`)
   const unused = (await readdir(EXPECTED)).filter((file) => !names.includes(file))
-  assert.deepEqual(unused, [], 'expected screenshots without a view')
+  assert.deepEqual(unused, [], 'expected screenshots that belong to no view')
 }
 
 const [address, pictures] = process.argv.slice(2)
 const actualFolder = resolve(pictures, 'visual')
 await mkdir(actualFolder, { recursive: true })
-await walkSignedIn(address, (page, origin) => compareViews(page, origin, actualFolder), { pictures: actualFolder, flags: FLAGS, contextOptions: CONTEXT })
+await runSignedIn(address, (page, origin) => compareViews(page, origin, actualFolder), { pictures: actualFolder, flags: FLAGS, contextOptions: CONTEXT })

@@ -46,7 +46,10 @@ const RESOURCES: [(&str, &str, &str); 7] = [
     ("", "serviceaccounts", ""),
     ("", "services", ""),
 ];
-const RULE_PATHS: [&str; 6] = ["/healthz", "/apis/*", "/reviews", "/reviews/*", "/rev*", "*"];
+/// All asterisks at the end are one wildcard.
+const RULE_PATHS: [&str; 7] = ["/healthz", "/apis/*", "/reviews", "/reviews/*", "/rev*", "/review**", "*"];
+/// Verbs are compared as they are: `GET` is not `get`.
+const PATH_VERBS: [&str; 3] = ["get", "post", "GET"];
 const PATHS: [&str; 5] = ["/healthz", "/apis/apps", "/reviews", "/reviews/x", "/revision"];
 const BOUND_USERS: [&str; 4] = ["ann", "bob", ANONYMOUS, "system:serviceaccount:reviews-b:web"];
 const BOUND_GROUPS: [&str; 6] =
@@ -128,7 +131,7 @@ impl Generator {
     fn review(&mut self, nth: usize) -> Value {
         let mut spec = self.reviewer();
         if nth.is_multiple_of(5) {
-            let (verb, path) = (self.pick(&["get", "post"]), self.pick(&PATHS));
+            let (verb, path) = (self.pick(&PATH_VERBS), self.pick(&PATHS));
             spec["nonResourceAttributes"] = json!({"verb": verb, "path": path});
         } else {
             let ((group, resource, subresource), verb) = (self.pick(&RESOURCES), self.pick(&VERBS));
@@ -282,7 +285,7 @@ fn generated_reviews_have_the_decisions_of_an_api_server() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let server = Apiserver::start(&dir.path().join("cp"))?;
     let kubectl = Kubectl::new("any", program, &server.kubeconfig, &dir.path().join("kubectl"))?;
-    let mut generator = Generator(5);
+    let mut generator = Generator(57);
     let roles: Vec<Value> = (0..20).map(|nth| generator.role(nth)).collect();
     let bindings = (0..24).map(|nth| generator.binding(nth, &roles[nth % roles.len()])).collect::<Vec<_>>();
     let namespaces =

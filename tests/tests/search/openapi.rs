@@ -111,11 +111,16 @@ impl ValidatingClient {
             ("blastradius", "", 200),
             ("blastradius", "&depth=2&dependencies=true", 200),
             ("blastradius", "x", 404),
+            ("blastradius", "&depth=8", 200),
             ("blastradius", "&depth=x", 400),
+            ("blastradius", "&depth=9", 400),
+            ("blastradius", "&dependencies=yes", 400),
             ("history", "x", 404),
             ("history", "&seq=1", 404),
             ("diff", "&from=x", 400),
+            ("graph", "&depth=5", 200),
             ("graph", "&depth=x", 400),
+            ("graph", "&depth=6", 400),
         ] {
             self.get(&format!("{ROOT}/{resource}?{DEPLOYMENT}{extra_query}"), "", code).await?;
         }
@@ -126,6 +131,9 @@ impl ValidatingClient {
             ("pod%20-%3E", "", 400),
             ("", "", 400),
             ("pod", "&limit=x", 400),
+            ("pod", "&limit=10000", 200),
+            ("pod", "&limit=10001", 400),
+            ("pod", "&shortest=yes", 400),
         ] {
             self.get(&format!("{ROOT}/paths?p={pattern}{extra_query}"), "", code).await?;
         }
@@ -133,6 +141,8 @@ impl ValidatingClient {
             // The journal contains that the Cluster became ready.
             ("about=member1", 200),
             ("about=deployment/shop/checkout&at=now&within=1h", 200),
+            ("about=deployment/shop/checkout&limit=1000", 200),
+            ("about=deployment/shop/checkout&limit=1001", 400),
             ("about=deployment/shop/checkout&at=x", 400),
             ("at=now", 400),
         ] {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use crowsnest_tests::ground::uses_real_clusters;
 use crowsnest_tests::{Kubectl, Member, Process, binary, find_kubectl, wait_for};
 
 use crate::serve::readers::get_text;
@@ -36,15 +37,35 @@ fn via_replica(kubectl: &Kubectl, replica: &Replica) -> Kubectl {
     kubectl.with_flags(&["--server", &server, "--insecure-skip-tls-verify"])
 }
 
+/// A shell command that prints its input and where it runs, and its output if the input is `typed`.
+fn echo_command() -> (&'static str, &'static str) {
+    if uses_real_clusters() {
+        // The command must not wait for the end of its input, which kwok does not close.
+        ("head -n 1; echo $CLUSTER", "typed\neast\n")
+    } else {
+        ("cat; echo $HOSTNAME", "typed\nweb\n")
+    }
+}
+
+/// A shell command that writes a line to the log of the pod in which it runs.
+fn log_command(line: &str) -> String {
+    if uses_real_clusters() {
+        format!("echo 2026-01-01T00:00:00Z stdout F {line} >> \"$CONTAINER_LOG\"")
+    } else {
+        format!("echo {line} > /proc/1/fd/1")
+    }
+}
+
 /// Uses the member in all ways: exec, logs, watch.
 fn check_member_access(member: &Kubectl, east: &Kubectl, name: &str) -> Result<()> {
     member.run_until(&["get", "pod", "web"], |out| out.contains("Running"))?;
-    let output = member.run_ok(&["exec", "-i", "web", "--", "sh", "-c", "cat; echo $HOSTNAME"], "typed\n")?;
-    ensure!(output == "typed\nweb\n", "{output:?}");
+    let (echo, echo_output) = echo_command();
+    let output = member.run_ok(&["exec", "-i", "web", "--", "sh", "-c", echo], "typed\n")?;
+    ensure!(output == echo_output, "{output:?}");
     let mut follower = member.stream(&["logs", "-f", "web", "--tail", "1"])?;
     follower.expect("\n")?;
     let line = format!("line of {name}");
-    member.run_ok(&["exec", "web", "--", "sh", "-c", &format!("echo {line} > /proc/1/fd/1")], "")?;
+    member.run_ok(&["exec", "web", "--", "sh", "-c", &log_command(&line)], "")?;
     follower.expect(&line)?;
     let mut watcher = member.stream(&["get", "configmaps", "--watch", "-o", "name"])?;
     watcher.expect("kube-root-ca.crt")?;
@@ -59,7 +80,7 @@ fn each_replica_reaches_a_pull_mode_member() -> Result<()> {
     let Some(env) = TestEnv::start()? else { return Ok(()) };
     let folder = env.create_folder("theirs")?;
     let Some(program) = find_kubectl("")? else { return Ok(()) };
-    let mut member = Member::start("east", &folder.join("east"), &[])?;
+    let mut member = Member::start_with_exec("east", &folder.join("east"))?;
     let kubectl = Kubectl::new("any", program, &env.control_plane.kubeconfig, &folder)?;
     let east = kubectl.with_kubeconfig(&member.kubeconfig);
     east.run_ok(&["apply", "-f", "-"], WEB)?;

@@ -1,19 +1,20 @@
 // The fleet and propagation views: problems, explanations, previews, and changes.
-// As part of the quickstart, or alone: node e2e/steer.mjs <address with token> <folder for screenshots>
+// As part of the quickstart, or alone: node e2e/propagation.mjs <address with token> <folder for screenshots>
 // The fleet has the Deployment default/web with its policy and override, as created by tests/tests/quickstart.rs.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { checkUnresponsiveMember, checkOneNamespace } from './partial-access.mjs'
-import { assertAccessible, api, removeExpected, isMain, paste, setPreference, waitUntil, walkSignedIn } from './browser.mjs'
+import { checkSuspension, deleteSuspended } from './topology.mjs'
+import { assertAccessible, api, removeExpected, isMain, paste, setPreference, waitUntil, runSignedIn } from './browser.mjs'
 
 const WEB = 'apiVersion=apps%2Fv1&kind=Deployment&namespace=default&name=web'
 const POLICIES = '/apis/policy.karmada.io/v1alpha1/namespaces/default'
 const CLUSTERS = '/apis/cluster.karmada.io/v1alpha1/clusters'
 const REBALANCERS = '/apis/apps.karmada.io/v1alpha1/workloadrebalancers'
 
-/** Walks through all views, on a page that is signed in. `problems` are those of the walk. */
+/** Checks all views on a signed-in page. `problems` is the list to which `runInBrowser` adds the errors that the page logs. */
 export async function propagationViews(page, origin, pictures, problems) {
-  const shot = (name) => page.screenshot({ path: join(pictures, `steer-${name}.png`), fullPage: true })
+  const shot = (name) => page.screenshot({ path: join(pictures, `propagation-${name}.png`), fullPage: true })
   await page.goto(origin)
   await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Fleet', exact: true }).click()
   await overview(page, origin, shot)
@@ -31,6 +32,8 @@ export async function propagationViews(page, origin, pictures, problems) {
   await visit(bindings)
   await visit(why, 'why')
   await visit(topology, 'topology')
+  await visit(checkSuspension, 'suspended')
+  await deleteSuspended(page)
   await visit(drift, 'drift')
   await draft(page, origin, problems, shot)
   await concurrentChange(page, origin, problems)
@@ -60,7 +63,7 @@ async function overview(page, origin, shot) {
   await page.getByText('3 of 3 ready').waitFor()
   // Clusters have a name, a colour and a shape, the same in all views.
   const marks = () =>
-    page.locator('[data-cluster] .cluster').evaluateAll((all) => Object.fromEntries(all.map((one) => [one.textContent, one.querySelector('svg').getAttribute('fill') + one.querySelector('path').getAttribute('d')])))
+    page.locator('[data-cluster] .cluster').evaluateAll((elements) => Object.fromEntries(elements.map((element) => [element.textContent, element.querySelector('svg').getAttribute('fill') + element.querySelector('path').getAttribute('d')])))
   const overviewMarks = await marks()
   assert.equal(new Set(Object.values(overviewMarks)).size, 3)
   await page.goto(origin)
@@ -69,7 +72,7 @@ async function overview(page, origin, shot) {
   await page.goBack()
   await row.getByText('✓ Ready').waitFor()
   assert.match(await row.textContent(), /v1\.\d+\.\d+/)
-  // A problem is the result of a query: here, bindings that fit no cluster.
+  // Each problem in the list is the result of a query. This one finds bindings that fit no cluster.
   const nowhere = { metadata: { name: 'nowhere' } }
   await api(page, 'POST', `${POLICIES}/propagationpolicies`, policy('nowhere', 'ConfigMap', 'v1', ['nowhere']))
   await api(page, 'POST', '/api/v1/namespaces/default/configmaps', { apiVersion: 'v1', kind: 'ConfigMap', ...nowhere })
@@ -87,7 +90,7 @@ async function overview(page, origin, shot) {
   await page.waitForURL(`${origin}/cluster/member1`)
 }
 
-/** Clusters can be grouped. The address contains the grouping and the collapsed groups; groups are collapsed with the keyboard. */
+/** Clusters can be grouped. The URL contains the grouping and the collapsed groups; groups can be collapsed with the keyboard. */
 async function clusterGroups(page, origin) {
   await page.goto(`${origin}/fleet`)
   await page.getByRole('combobox', { name: 'Group by' }).selectOption('Region')
@@ -149,7 +152,7 @@ async function cluster(page, origin, problems) {
   await page.getByText('No taints.').waitFor()
   // If its status changed between read and write, the write is retried.
   removeExpected(problems, /409/)
-  // A draft in which the cluster is drained.
+  // The button opens a draft in which the cluster is drained.
   await page.getByRole('button', { name: 'What if it was drained…' }).click()
   await page.waitForURL(/\/plan\?.*name=member3.*#draft=/)
   // The taint is at the end of the draft; the editor renders visible lines only.
@@ -157,7 +160,7 @@ async function cluster(page, origin, problems) {
   await editor(page).getByText('NoExecute', { exact: true }).waitFor()
   await page.goBack()
   await heading(page, 'member3').waitFor()
-  // The loss of the cluster: without a ClusterTaintPolicy that evicts, it keeps its workloads.
+  // If the cluster was lost, it would keep its workloads, because no ClusterTaintPolicy evicts them.
   await page.getByRole('link', { name: 'What if it was lost…' }).first().click()
   await heading(page, 'If cluster member3 was lost').waitFor()
   await page.getByText('cluster member3 would keep its workloads').waitFor()
@@ -165,7 +168,7 @@ async function cluster(page, origin, problems) {
   await page.getByRole('list', { name: 'Workloads in the cluster' }).getByText('cannot be placed elsewhere').waitFor()
   await page.goBack()
   await heading(page, 'member3').waitFor()
-  // Unjoining first shows what would move.
+  // Before the cluster is unjoined, the page shows which workloads would move.
   await page.getByRole('link', { name: 'Unjoin…' }).click()
   await heading(page, 'If Cluster member3 was deleted').waitFor()
   const web = page.locator('article[data-template=web]')
@@ -200,7 +203,7 @@ async function events(page, origin) {
   await page.getByRole('button', { name: /^Scheduled/ }).click()
   await page.waitForURL(/q=reason%3AScheduled/)
   await page.waitForFunction(() => [...document.querySelectorAll('table[aria-label=Events] tbody tr')].every((row) => row.textContent.includes('Scheduled')))
-  // A bar selects a time, which is part of the address.
+  // A bar selects a time, which the URL contains.
   await page.goto(`${origin}/fleet/events?span=15m`)
   await bars.waitFor()
   await page.locator('.histogram g').last().waitFor()
@@ -250,6 +253,7 @@ async function policies(page, origin) {
   // The editor renders only the lines on the screen.
   await page.locator('.editor').scrollIntoViewIfNeeded()
   await page.locator('.editor .cm-content').getByText('resourceSelectors', { exact: true }).waitFor()
+  await assertAccessible(page)
   await page.locator('tr[data-binding=web-deployment]').getByRole('link', { name: /Deployment default\/web/ }).click()
   await page.waitForURL(/tab=placement/)
 }
@@ -285,12 +289,12 @@ async function why(page, origin) {
   assert.match(await clusters.locator('tr[data-cluster=member2] td').nth(1).textContent(), /^\d+$/)
   await clusters.locator('tr[data-cluster=member1]').getByText(/nodes|models|summary/).waitFor()
   await table(page, 'Targets').locator('tr[data-target=member2]').getByText('✓ applied').waitFor()
-  // The override, field by field.
+  // The fields that the override changes.
   const override = page.locator('section[data-override=member2]')
   await override.getByText('nginx:1.25').waitFor()
   await override.getByText('nginx:1.27').waitFor()
   await page.getByText('crowsnest explain deployments.apps/web -n default').waitFor()
-  // A rejected cluster shows the filter.
+  // A rejected cluster shows the filter plugin that rejected it.
   await api(page, 'PATCH', `${CLUSTERS}/member1`, { spec: { taints: [{ key: 'kept-out', effect: 'NoSchedule' }] } })
   await api(page, 'POST', `${POLICIES}/propagationpolicies`, policy('settings', 'ConfigMap', 'v1', ['member1', 'member2']))
   await api(page, 'POST', '/api/v1/namespaces/default/configmaps', { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'settings' }, data: { colour: 'red' } })
@@ -325,7 +329,7 @@ async function topology(page, origin) {
   await page.goBack()
   await tree.locator('[data-kind=Pod]').first().waitFor()
   assert.equal(await tree.locator('[data-kind=PropagationPolicy]').count(), 1)
-  // Without problems, only the template is left.
+  // If there are no problems, only the template is shown.
   await page.getByRole('checkbox', { name: 'Problems only' }).check()
   await page.waitForURL(/only=problems/)
   await tree.locator('[data-kind=Pod]').first().waitFor({ state: 'detached' })
@@ -334,7 +338,7 @@ async function topology(page, origin) {
   await tree.locator('[data-kind=Pod]').first().waitFor()
   await page.getByRole('button', { name: /member3/ }).click()
   await page.getByText('1 more cluster is collapsed').waitFor()
-  // The address has the expanded clusters.
+  // The URL contains the expanded clusters.
   await page.reload()
   await page.getByText('1 more cluster is collapsed').waitFor()
 }
@@ -345,16 +349,16 @@ async function drift(page, origin) {
   await page.getByText('In sync').waitFor()
   await page.getByText(/fields? that only the member has/).click()
   await page.locator('tr[data-path]').first().waitFor()
-  // Changes in a member are reverted at once, so the live object and its field manager are generated here.
-  const live = /clusters\/member1\/proxy\/apis\/apps\/v1\/namespaces\/default\/deployments\/web$/
-  await page.route(live, async (route) => {
+  // Changes in a member are reverted at once, so the response with the live object and its field manager is changed instead.
+  const liveObjectUrl = /clusters\/member1\/proxy\/apis\/apps\/v1\/namespaces\/default\/deployments\/web$/
+  await page.route(liveObjectUrl, async (route) => {
     const response = await route.fetch()
     const object = await response.json()
     object.spec.replicas = 9
     object.metadata.managedFields = [
-      ...(object.metadata.managedFields ?? []).map((one) => {
-        if (one.fieldsV1?.['f:spec']) delete one.fieldsV1['f:spec']['f:replicas']
-        return one
+      ...(object.metadata.managedFields ?? []).map((entry) => {
+        if (entry.fieldsV1?.['f:spec']) delete entry.fieldsV1['f:spec']['f:replicas']
+        return entry
       }),
       { manager: 'somebody', operation: 'Update', fieldsV1: { 'f:spec': { 'f:replicas': {} } } },
     ]
@@ -366,12 +370,12 @@ async function drift(page, origin) {
   assert.deepEqual(await row.locator('td code').allTextContents(), ['2', '9'])
   await page.getByText('Diff of whole manifests').click()
   await page.locator('.editor .cm-changedLine').first().waitFor()
-  await page.unroute(live)
+  await page.unroute(liveObjectUrl)
 }
 
 const editor = (page) => page.getByRole('textbox', { name: 'Draft' })
 
-async function write(page, text) {
+async function replaceDraft(page, text) {
   await editor(page).click()
   await page.keyboard.press('Control+a')
   await paste(editor(page), text)
@@ -405,7 +409,7 @@ async function draft(page, origin, problems, shot) {
   await editor(page).getByText('PropagationPolicy', { exact: true }).waitFor()
   const apply = page.getByRole('button', { name: 'Apply', exact: true })
   // An unknown field is marked at its line before anything is stored.
-  await write(page, DRAFT.replace('clusterAffinity:', 'clusterAfinity:'))
+  await replaceDraft(page, DRAFT.replace('clusterAffinity:', 'clusterAfinity:'))
   await page.getByRole('alert').getByText(/clusterAfinity/).waitFor()
   assert.equal(await apply.getAttribute('aria-disabled'), 'true')
   assert.match(await apply.getAttribute('title'), /refuse/)
@@ -414,18 +418,18 @@ async function draft(page, origin, problems, shot) {
   assert.match(await page.evaluate(() => document.activeElement.shadowRoot.querySelector('.cm-activeLine').textContent), /clusterAfinity/)
   removeExpected(problems, /40[0-9]|422|500/)
   // Invalid YAML as well.
-  await write(page, 'spec: [')
+  await replaceDraft(page, 'spec: [')
   await page.getByRole('alert').getByText(/line 1/).waitFor()
   await assertAccessible(page)
   // Completion from the control plane's OpenAPI.
-  await write(page, 'apiVersion: policy.karmada.io/v1alpha1\nkind: PropagationPolicy\nspec:\n  resourceS')
+  await replaceDraft(page, 'apiVersion: policy.karmada.io/v1alpha1\nkind: PropagationPolicy\nspec:\n  resourceS')
   await page.keyboard.press('Control+Space')
   await page.locator('.cm-tooltip-autocomplete').getByText('resourceSelectors', { exact: true }).click()
   await editor(page).getByText('resourceSelectors').waitFor()
   await page.keyboard.press('Escape')
   removeExpected(problems, /40[0-9]|422|500/)
   // Preview: no cluster before, two clusters after, with their manifests.
-  await write(page, DRAFT)
+  await replaceDraft(page, DRAFT)
   await page.getByText('The control plane accepts all 2 (dry run).').waitFor()
   await page.getByRole('button', { name: 'What if…' }).click()
   const planned = page.locator('article[data-template=drafted]')
@@ -460,7 +464,7 @@ async function concurrentChange(page, origin, problems) {
   const { resourceVersion, labels } = (await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`)).metadata
   const edited = DRAFT.split('---')[0].replace('[member2, member3]', '[member1, member2]').replace('  namespace: default', `  namespace: default\n  labels: ${JSON.stringify(labels)}\n  resourceVersion: "${resourceVersion}"`)
   await api(page, 'PATCH', `${CLUSTERS}/member1`, { spec: { taints: null } })
-  await write(page, edited)
+  await replaceDraft(page, edited)
   await page.getByText('The control plane accepts it (dry run).').waitFor()
   await page.getByRole('button', { name: 'What if…' }).click()
   const planned = page.locator('article[data-template=drafted]')
@@ -468,8 +472,8 @@ async function concurrentChange(page, origin, problems) {
   await planned.locator('tr[data-cluster=member3][data-change=Removed]').waitFor()
   await page.getByRole('button', { name: 'Apply', exact: true }).click()
   await page.getByRole('status').getByRole('link', { name: /drafted/ }).waitFor()
-  // A stored version other than the one that was read is not overwritten.
-  await write(page, edited.replace('member2', 'member3'))
+  // A version that was stored after the draft was read is not overwritten.
+  await replaceDraft(page, edited.replace('member2', 'member3'))
   await page.getByRole('alert').getByText(/409/).waitFor()
   removeExpected(problems, /409/)
 }
@@ -491,9 +495,9 @@ async function deletion(page, origin, problems) {
   removeExpected(problems, /404/)
 }
 
-/** Generated evictions, so that the displayed values are exact. */
+/** The response with the bindings is generated, so that the displayed values do not depend on the run. */
 async function failover(page, origin) {
-  const evicting = /v1alpha1\/export\?.*is%3Aevicting/
+  const evictingBindingsUrl = /v1alpha1\/export\?.*is%3Aevicting/
   const task = { fromCluster: 'member1', purgeMode: 'Gracefully', replicas: 2, reason: 'TaintUntolerated', producer: 'TaintManager', gracePeriodSeconds: 600 }
   const binding = {
     apiVersion: 'work.karmada.io/v1alpha2',
@@ -504,14 +508,14 @@ async function failover(page, origin) {
       gracefulEvictionTasks: [{ ...task, message: 'no healthy replacement: 0/3 clusters are available', creationTimestamp: new Date().toISOString() }],
     },
   }
-  await page.route(evicting, (route) => route.fulfill({ body: `${JSON.stringify(binding)}\n`, contentType: 'application/jsonl' }))
+  await page.route(evictingBindingsUrl, (route) => route.fulfill({ body: `${JSON.stringify(binding)}\n`, contentType: 'application/jsonl' }))
   await page.goto(`${origin}/steer/failover`)
   const row = page.locator('tr[data-evicting=member1]')
   await row.getByText('no healthy replacement').waitFor()
   await row.getByText(/left/).waitFor()
   await page.locator('[data-breaker=calm]').getByText('All 3 ready').waitFor()
   await page.getByRole('heading', { name: 'Clusters that are doubted or being removed' }).waitFor()
-  await page.unroute(evicting)
+  await page.unroute(evictingBindingsUrl)
 }
 
 async function quotas(page, origin) {
@@ -529,8 +533,8 @@ async function quotas(page, origin) {
   await card.getByText('member1').waitFor()
   await page.getByRole('heading', { name: 'Bindings rejected by a quota' }).waitFor()
   await page.getByText('No binding was rejected by a quota.').waitFor()
-  // A generated refusal, so that the displayed values are exact.
-  const refused = /v1alpha1\/export\?.*reason%3AQuotaExceeded/
+  // The response with the rejected binding is generated, so that the displayed values do not depend on the run.
+  const rejectedBindingsUrl = /v1alpha1\/export\?.*reason%3AQuotaExceeded/
   const message = 'requested cpu=10, used cpu=0, limited cpu=8'
   const binding = {
     apiVersion: 'work.karmada.io/v1alpha2',
@@ -539,9 +543,9 @@ async function quotas(page, origin) {
     spec: { resource: { apiVersion: 'apps/v1', kind: 'Deployment', namespace: 'default', name: 'web' } },
     status: { conditions: [{ type: 'Scheduled', status: 'False', reason: 'QuotaExceeded', message, lastTransitionTime: new Date().toISOString() }] },
   }
-  await page.route(refused, (route) => route.fulfill({ body: `${JSON.stringify(binding)}\n`, contentType: 'application/jsonl' }))
+  await page.route(rejectedBindingsUrl, (route) => route.fulfill({ body: `${JSON.stringify(binding)}\n`, contentType: 'application/jsonl' }))
   await page.locator('tr[data-rejected=web]').getByText(message).waitFor()
-  await page.unroute(refused)
+  await page.unroute(rejectedBindingsUrl)
   await api(page, 'DELETE', `${POLICIES}/federatedresourcequotas/team`)
 }
 
@@ -596,5 +600,5 @@ async function languages(page, origin, problems, shot) {
 
 if (isMain(import.meta)) {
   const [address, pictures] = process.argv.slice(2)
-  await walkSignedIn(address, (page, origin, problems) => propagationViews(page, origin, pictures, problems), { pictures })
+  await runSignedIn(address, (page, origin, problems) => propagationViews(page, origin, pictures, problems), { pictures })
 }
