@@ -115,8 +115,10 @@ fn each_replica_reaches_a_pull_mode_member() -> Result<()> {
     }
     replicas[0].restart()?;
     wait_for("the restarted replica to be ready", || replicas[0].is_ready()).with_context(|| replicas[0].log())?;
-    // It has no tunnel yet; requests wait for it.
-    via_replica(&kubectl, &replicas[0]).run_ok(&["get", "pod", "web"], "").with_context(|| logs(&replicas))?;
+    // It has no tunnel yet. Requests wait for one, but the agent may pause longer between its attempts.
+    via_replica(&kubectl, &replicas[0])
+        .run_until(&["get", "pod", "web"], |out| out.contains("Running"))
+        .with_context(|| logs(&replicas))?;
     for replica in &replicas {
         check_member_access(&via_replica(&kubectl, replica), &east, &format!("{}-again", replica.name))
             .with_context(|| logs(&replicas))?;
