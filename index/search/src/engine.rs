@@ -13,8 +13,8 @@
 //!   relation. The engine applies the permissions of the context before it counts, by deciding scopes
 //!   ([`CallerPermissions::cached_decision`]) or by a filter of terms ([`CallerPermissions::scope_terms`]).
 //! - **Deadline**: after the deadline, the engine returns the results that it has, marked as incomplete.
-//! - **Cancellation**: dropping a future cancels its work. Blocking work that counts stops when [`SearchContext::is_over`]
-//!   returns true; other blocking work may continue until the deadline.
+//! - **Cancellation**: dropping a future cancels its work. Blocking work that computes counts or looks up objects stops
+//!   when [`SearchContext::is_over`] returns true; other blocking work may continue until the deadline.
 //! - **Outage**: if the engine, or a part of it, does not respond, the result is incomplete (empty in the worst case) and a
 //!   notice names the reason, as for clusters that do not respond.
 //! - **Inexact matches**: if the engine cannot match a condition exactly, it finds more or fewer objects and adds a notice.

@@ -214,7 +214,7 @@ export function Search() {
 
 /**
  * The only kind of a query, the columns that the user has chosen for its table, and whether the table has all printed columns. The address has
- * precedence over the preferences: one with columns has a wide table only if it says so.
+ * precedence over the preferences: one with columns has a wide table only with `wide`.
  */
 function tableOf({ q, columns, wide }: SearchView, prefs: Prefs) {
   const kind = onlyKindOf(q)

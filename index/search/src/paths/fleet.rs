@@ -25,8 +25,8 @@ use tokio_util::sync::DropGuard;
 const READ_BATCH: usize = 500;
 /// Maximum number of concurrent reads, and of concurrent lookups, of a request.
 ///
-/// Concurrent ones are awaited together, before any further work of the request: one that is not polled could keep a search
-/// permit for which the further work waits.
+/// Concurrent reads or lookups are awaited together, before any further work of the request: one that is not polled could keep
+/// a search permit for which the further work waits.
 const MAX_CONCURRENT: usize = 2;
 /// Part of the time until the deadline, in percent, that a search leaves for the enumeration of paths and for the records of the
 /// response.
@@ -71,7 +71,7 @@ fn to_owned_key((cluster, namespace): NamespaceRef<'_>) -> (String, String) {
 impl FleetGraph {
     pub fn new(sources: Sources, planning_context: Arc<PlanningContext>) -> Self {
         let deadline = sources.context.deadline;
-        // Of the remaining time, because a part of a response may begin long after the arrival of its request.
+        // The percentage applies to the remaining time, because a part of a response may begin long after the arrival of its request.
         let response_time = deadline.saturating_duration_since(Instant::now()) * RESPONSE_TIME_PERCENT / 100;
         let mut sources = sources.with_deadline(deadline.checked_sub(response_time).unwrap_or(deadline));
         // The token of the request also stops work that does not belong to the graph.

@@ -92,8 +92,8 @@ impl ValidatedCoverage {
         (reviewed, missing.map(warning).collect())
     }
 
-    /// The clusters to be reviewed, evaluated one after the other. Ends early if the request is cancelled: the status is
-    /// incomplete then, and not sent.
+    /// The clusters to be reviewed, evaluated one after the other. The iterator ends early if the request is cancelled; the
+    /// status is then incomplete and is not sent.
     pub fn evaluate_clusters<'c>(
         &self,
         clusters: &[CoveredCluster<'c>],

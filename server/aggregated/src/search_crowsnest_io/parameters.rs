@@ -44,7 +44,7 @@ impl<'q> Parameters<'q> {
         self.boolean(name, false)
     }
 
-    /// A boolean: `true`, `1` or no value, or `false` or `0`. In any case, since the Python client sends `watch=True`.
+    /// A boolean: `true`, `1` or no value, or `false` or `0`. Case is ignored, because the Python client sends `watch=True`.
     pub(super) fn boolean(&self, name: &str, default: bool) -> Result<bool, ApiError> {
         let Some(text) = self.get(name) else { return Ok(default) };
         match text.to_ascii_lowercase().as_str() {

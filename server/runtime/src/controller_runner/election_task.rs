@@ -160,7 +160,7 @@ impl<F: ControllerFactory> ElectionTask<F> {
     async fn try_elect(&mut self, stop: &CancellationToken) -> Result<(), ControllersHang> {
         if let Err(error) = self.heartbeat.check(self.clock.now().mono) {
             self.stand_by(None, &error.to_string()).await?;
-            // A standby has stopped no controllers.
+            // On a standby, `stand_by` stops no controllers, so it does not notice that their runtime hangs.
             run_within(self.hang_limit, self.heartbeat.wait_for_task()).await?;
             self.campaign.release().await;
             return Ok(());
