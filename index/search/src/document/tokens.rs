@@ -5,8 +5,12 @@
 //! Therefore a prefix search finds `docker.io/library/nginx:1.27` by `nginx:1.27` and by `ngin`, and `team-a/web-0` by
 //! `web-0`.
 
+use std::collections::HashSet;
+
 /// Maximum length of a term in bytes; longer chunks (keys, certificates) are indexed only by their shorter suffixes.
 pub const MAX_CHUNK_BYTES: usize = 128;
+/// Approximate number of bytes of a manifest per distinct chunk.
+const BYTES_PER_CHUNK: usize = 32;
 /// Maximum number of suffixes of a chunk.
 const MAX_SUFFIXES: usize = 10;
 
@@ -25,11 +29,25 @@ pub fn chunks(lower: &str) -> impl Iterator<Item = &str> {
     lower.split(is_break).map(|chunk| chunk.trim_matches(is_punctuation)).filter(|chunk| !chunk.is_empty())
 }
 
+/// The distinct chunks of a text, in lower case and separated by spaces. Their terms are those of the text.
+pub fn unique_chunks(text: &str) -> String {
+    let mut lower = String::new();
+    lower_into(&mut lower, text);
+    let mut seen =
+        HashSet::with_capacity_and_hasher(lower.len() / BYTES_PER_CHUNK, foldhash::fast::RandomState::default());
+    let mut unique = String::with_capacity(lower.len() / 2);
+    for chunk in chunks(&lower).filter(|chunk| seen.insert(*chunk)) {
+        unique.push_str(chunk);
+        unique.push(' ');
+    }
+    unique
+}
+
 /// The chunk at a byte position of a lower-case text, and the position of the separator after it.
 pub fn chunk_around(lower: &str, at: usize) -> (&str, usize) {
-    let (before, behind) = lower.split_at(at);
+    let (before, after) = lower.split_at(at);
     let start = before.char_indices().rfind(|(_, c)| is_break(*c)).map_or(0, |(at, c)| at + c.len_utf8());
-    let end = behind.find(is_break).map_or(lower.len(), |end| at + end);
+    let end = after.find(is_break).map_or(lower.len(), |end| at + end);
     (lower[start..end].trim_matches(is_punctuation), end)
 }
 
@@ -43,12 +61,12 @@ pub fn terms(chunk: &str) -> impl Iterator<Item = &str> {
 pub fn suffixes(chunk: &str) -> impl Iterator<Item = &str> {
     let complete_chunk = (chunk.len() <= MAX_CHUNK_BYTES).then_some(chunk);
     let separable = if looks_like_uuid(chunk) { "" } else { chunk };
-    let mut separated = false;
-    let begins = separable.char_indices().filter_map(move |(at, c)| {
-        let begins = std::mem::replace(&mut separated, !c.is_alphanumeric()) && !separated;
-        (begins && chunk.len() - at <= MAX_CHUNK_BYTES).then_some(at)
+    let mut after_separator = false;
+    let suffix_starts = separable.char_indices().filter_map(move |(at, c)| {
+        let is_start = std::mem::replace(&mut after_separator, !c.is_alphanumeric()) && !after_separator;
+        (is_start && chunk.len() - at <= MAX_CHUNK_BYTES).then_some(at)
     });
-    complete_chunk.into_iter().chain(begins.take(MAX_SUFFIXES).map(move |at| &chunk[at..]))
+    complete_chunk.into_iter().chain(suffix_starts.take(MAX_SUFFIXES).map(move |at| &chunk[at..]))
 }
 
 /// True if a lower-case message contains these chunks in sequence. All but the last must be a chunk of the message or a suffix
@@ -61,8 +79,9 @@ pub fn contains_phrase(lower: &str, phrase: &[String]) -> bool {
         [words @ .., last] => {
             let all: Vec<&str> = chunks(lower).collect();
             all.windows(phrase.len()).any(|window| {
-                let before = window.iter().zip(words).all(|(chunk, word)| suffixes(chunk).any(|suffix| suffix == word));
-                before && window.last().is_some_and(|chunk| suffixes(chunk).any(|suffix| fits(suffix, last)))
+                let starts_match =
+                    window.iter().zip(words).all(|(chunk, word)| suffixes(chunk).any(|suffix| suffix == word));
+                starts_match && window.last().is_some_and(|chunk| suffixes(chunk).any(|suffix| fits(suffix, last)))
             })
         }
     }
@@ -87,15 +106,15 @@ fn looks_like_uuid(chunk: &str) -> bool {
         && bytes.iter().filter(|b| b.is_ascii_hexdigit()).count() == 32
 }
 
-/// Replaces `into` with the lower-case text.
-pub fn lower_into(into: &mut String, text: &str) {
-    into.clear();
+/// Replaces the content of a buffer with the text in lower case.
+pub fn lower_into(buffer: &mut String, text: &str) {
+    buffer.clear();
     match text.is_ascii() {
         true => {
-            into.push_str(text);
-            into.make_ascii_lowercase();
+            buffer.push_str(text);
+            buffer.make_ascii_lowercase();
         }
-        false => into.push_str(&text.to_lowercase()),
+        false => buffer.push_str(&text.to_lowercase()),
     }
 }
 
@@ -135,6 +154,18 @@ mod tests {
             contains_phrase("back-off pulling image \"docker.io/library/nginx:1.27\": failed", &phrase_chunks),
             expected
         );
+    }
+
+    proptest! {
+        #[test]
+        fn unique_chunks_have_the_terms_of_the_text(text in "([aBé.:/-]{1,4}[ \n(\"]){0,20}") {
+            let all_terms = |text: &str| -> Vec<String> { chunks(text).flat_map(terms).map(str::to_owned).collect() };
+            let (unique, lower) = (unique_chunks(&text), text.to_lowercase());
+            let set = |terms: Vec<String>| terms.into_iter().collect::<BTreeSet<_>>();
+            prop_assert_eq!(set(all_terms(&unique)), set(all_terms(&lower)));
+            let unique_chunks: Vec<&str> = chunks(&unique).collect();
+            prop_assert_eq!(unique_chunks.iter().collect::<BTreeSet<_>>().len(), unique_chunks.len());
+        }
     }
 
     proptest! {

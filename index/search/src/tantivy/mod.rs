@@ -55,6 +55,12 @@ const MAX_SEARCH_THREADS: usize = 8;
 /// Maximum number of threads that merge segments.
 const MAX_MERGE_THREADS: usize = 4;
 
+/// Maximum number of threads of a writer for many objects. More are not faster, because one thread creates the documents.
+const MAX_BULK_THREADS: usize = 3;
+
+/// Memory of each of these threads in bytes, for about 20,000 pods.
+const BULK_HEAP_BYTES: usize = 48_000_000;
+
 /// Number of documents up to which one thread is faster than several.
 const MAX_SINGLE_THREAD_DOCS: u64 = 100_000;
 
@@ -239,6 +245,11 @@ impl TextIndex {
         self.current.load().writer(heap_bytes)
     }
 
+    /// The only writer of the current index, like [`OpenIndex::bulk_writer`].
+    pub fn bulk_writer(&self) -> Result<IndexWriter, Error> {
+        self.current.load().bulk_writer()
+    }
+
     /// Creates an empty index in the other folder.
     pub fn create_in_other_folder(&self) -> Result<OpenIndex, Error> {
         let current = self.current.load().folder;
@@ -299,16 +310,26 @@ impl OpenIndex {
         Ok(())
     }
 
+    /// A writer with one thread, which creates one segment per commit.
     pub fn writer(&self, heap_bytes: usize) -> Result<IndexWriter, Error> {
+        self.open_writer(1, heap_bytes.max(15_000_000), MergeMode::Following)
+    }
+
+    /// A writer for many objects: several threads create large segments, and few merges follow.
+    pub fn bulk_writer(&self) -> Result<IndexWriter, Error> {
+        self.open_writer(cores().min(MAX_BULK_THREADS), BULK_HEAP_BYTES, MergeMode::Bulk)
+    }
+
+    fn open_writer(&self, threads: usize, heap_bytes: usize, mode: MergeMode) -> Result<IndexWriter, Error> {
         let options = IndexWriterOptions::builder()
-            .num_worker_threads(1)
-            .memory_budget_per_thread(heap_bytes.max(15_000_000))
+            .num_worker_threads(threads)
+            .memory_budget_per_thread(heap_bytes)
             // Each merge thread takes as much CPU as a search, even with low priority, so their number is limited.
             .num_merge_threads(cores().div_ceil(2).min(MAX_MERGE_THREADS))
             .build();
         let writer = self.index.writer_with_options(options);
         let writer = writer.map_err(|e| Error::text("cannot be written; check that no other process uses it", e))?;
-        writer.set_merge_policy(merge_policy(MergeMode::Following));
+        writer.set_merge_policy(merge_policy(mode));
         // A killed process leaves files of an uncommitted segment; creating them again under the same names would
         // fail.
         writer.garbage_collect_files().wait().map_err(|e| Error::text("cannot be cleaned up", e))?;
@@ -333,6 +354,8 @@ enum MergeMode {
     Burst,
     /// Catching up with the store.
     Filling,
+    /// Catching up with very many changes.
+    Bulk,
 }
 
 /// Few segments make searches fast, but merging fewer at a time repeats more work, so merges are deferred in a burst.
@@ -342,8 +365,12 @@ fn merge_policy(mode: MergeMode) -> Box<dyn MergePolicy> {
         MergeMode::Following => 6,
         MergeMode::Burst => 16,
         MergeMode::Filling => 12,
+        MergeMode::Bulk => 16,
     });
-    policy.set_min_layer_size(5_000);
+    policy.set_min_layer_size(match mode {
+        MergeMode::Bulk => 25_000,
+        _ => 5_000,
+    });
     // Every update is a delete and an add; without this ratio, segments of deleted documents would never be merged.
     policy.set_del_docs_ratio_before_merge(0.4);
     Box::new(policy)

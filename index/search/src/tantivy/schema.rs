@@ -3,6 +3,7 @@
 use super::tokenizer::{MESSAGES, TEXT, WHOLE};
 use crate::document::Document;
 use crate::document::columns::{Facet, Key, Keyword, Number};
+use crate::document::tokens::unique_chunks;
 use tantivy::TantivyDocument;
 use tantivy::schema::{FAST, Field, INDEXED, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
 
@@ -105,7 +106,8 @@ impl Document {
         self.numbers.iter().for_each(|(number, value)| document.add_i64(columns.number(*number), *value));
         self.facets.iter().for_each(|(facet, value)| document.add_text(columns.facet(*facet), value));
         self.keys.iter().for_each(|(key, value)| document.add_u64(columns.key(*key), *value));
-        document.add_text(columns.content, self.content());
+        // Positions and frequencies are not indexed, and most words of a manifest are repeated.
+        document.add_text(columns.content, unique_chunks(self.content()));
         self.messages().iter().for_each(|message| document.add_text(columns.message, message));
         document
     }

@@ -1,6 +1,7 @@
 //! Throttles the text index's writer in favour of searches and ingest: the text index may lag slightly, the cache
 //! must not. Used only by the threads of the [`TextFollower`](super::writer::TextFollower).
 
+use crowsnest_store::Seq;
 use std::time::{Duration, Instant};
 
 /// Maximum duration of one pause.
@@ -17,26 +18,30 @@ pub(super) fn lower_priority(nice: i32) {
     }
 }
 
+/// Number of changes per second above which the cache is being filled.
+const FILL_RATE: f64 = 1_000.0;
+
 /// Measures the work of a thread and computes the pause after it. Without pauses, a thread of low priority still delays
 /// others: Linux lets it run for some milliseconds before a thread that has woken up gets its core. These delays add up
 /// in requests that consist of many short steps.
 pub(super) struct WorkTimer {
     started_at: Instant,
+    latest_at_start: Seq,
     cpu_times_at_start: Option<CpuTimes>,
 }
 
 impl WorkTimer {
-    /// Starts measuring the work of the calling thread.
-    pub fn start() -> Self {
-        Self { started_at: Instant::now(), cpu_times_at_start: CpuTimes::read() }
+    /// Starts measuring the work of the calling thread. `latest` is the last change in the store.
+    pub fn start(latest: Seq) -> Self {
+        Self { started_at: Instant::now(), latest_at_start: latest, cpu_times_at_start: CpuTimes::read() }
     }
 
-    /// Duration of the pause after the work since the start; zero if it was not delayed by other threads.
-    pub fn pause_duration(&self) -> Duration {
-        match (&self.cpu_times_at_start, CpuTimes::read()) {
-            (Some(before), Some(now)) => pause_duration(self.started_at.elapsed(), now.since(before)),
-            _ => Duration::ZERO,
-        }
+    /// Duration of the pause after the work since the start; zero if it was not delayed by other threads, or if the cache is
+    /// not being filled. `latest` is now the last change in the store.
+    pub fn pause_duration(&self, latest: Seq) -> Duration {
+        let (Some(before), Some(now)) = (&self.cpu_times_at_start, CpuTimes::read()) else { return Duration::ZERO };
+        let changes = latest.0.saturating_sub(self.latest_at_start.0);
+        pause_duration(self.started_at.elapsed(), now.since(before), changes)
     }
 }
 
@@ -63,11 +68,13 @@ impl CpuTimes {
     }
 }
 
-/// Twice the duration of the work if its thread waited longer for a core than it ran, which shows that other
-/// threads need the CPU; otherwise zero. The thread also sleeps while another one builds the segment, so both times may
-/// be much shorter than `elapsed`.
-fn pause_duration(elapsed: Duration, cpu_times: CpuTimes) -> Duration {
-    match elapsed >= MIN_WORK && cpu_times.runnable > cpu_times.running {
+/// Twice the duration of the work if its thread waited longer for a core than it ran, which shows that other threads need the
+/// CPU, while many objects changed; otherwise zero. Without changes, the other threads are mostly those that
+/// build and merge segments. The thread also sleeps while another one builds the segment, so both times may be much shorter
+/// than `elapsed`.
+fn pause_duration(elapsed: Duration, cpu_times: CpuTimes, changes: u64) -> Duration {
+    let is_filled = changes as f64 > elapsed.as_secs_f64() * FILL_RATE;
+    match is_filled && elapsed >= MIN_WORK && cpu_times.runnable > cpu_times.running {
         true => (elapsed * 2).min(MAX_PAUSE),
         false => Duration::ZERO,
     }
@@ -80,21 +87,23 @@ mod tests {
     #[test]
     fn work_that_waited_for_a_core_is_followed_by_a_pause() {
         let millis = Duration::from_millis;
-        for (elapsed, running, runnable, expected) in [
-            (0, 0, 0, 0),
-            (9, 1, 8, 0),
-            (100, 60, 0, 0),
-            (100, 40, 40, 0),
-            (100, 10, 11, 200),
-            (100, 0, 100, 200),
-            (10, 1, 6, 20),
-            (900, 80, 800, 250),
+        for (elapsed, running, runnable, changes, expected) in [
+            (0, 0, 0, 1, 0),
+            (9, 1, 8, 10, 0),
+            (100, 60, 0, 101, 0),
+            (100, 40, 40, 101, 0),
+            (100, 10, 11, 101, 200),
+            (100, 10, 11, 100, 0),
+            (100, 0, 100, 101, 200),
+            (10, 1, 6, 11, 20),
+            (900, 80, 800, 901, 250),
+            (900, 80, 800, 0, 0),
         ] {
             let cpu_times = CpuTimes { running: millis(running), runnable: millis(runnable) };
             assert_eq!(
-                pause_duration(millis(elapsed), cpu_times),
+                pause_duration(millis(elapsed), cpu_times, changes),
                 millis(expected),
-                "{elapsed} ms, of which {running} running and {runnable} runnable"
+                "{elapsed} ms, of which {running} running and {runnable} runnable, with {changes} changes"
             );
         }
     }

@@ -1,7 +1,6 @@
 //! Tokenizers that implement [`crate::document::tokens`].
 
 use crate::document::tokens::{chunks, first_word, lower_into, suffixes, terms};
-use std::collections::HashSet;
 use tantivy::tokenizer::{
     BoxTokenStream, LowerCaser, RawTokenizer, TextAnalyzer, Token, TokenStream, Tokenizer, TokenizerManager,
 };
@@ -10,8 +9,6 @@ use tantivy::tokenizer::{
 pub const TEXT: &str = "crowsnest-text";
 /// Tokenizer of messages: the same terms, with the position of their chunk.
 pub const MESSAGES: &str = "crowsnest-said";
-/// Approximate number of bytes of a manifest for each of its different chunks.
-const BYTES_PER_CHUNK: usize = 32;
 /// Tokenizer of complete strings.
 pub const WHOLE: &str = "crowsnest-whole";
 
@@ -37,11 +34,7 @@ impl Tokenizer for ChunkTokenizer {
 
     fn token_stream<'a>(&'a mut self, text: &'a str) -> BoxTokenStream<'a> {
         lower_into(&mut self.lower, text);
-        // Positions and frequencies are not indexed, and most words of a manifest are repeated.
-        let mut seen =
-            HashSet::with_capacity_and_hasher(text.len() / BYTES_PER_CHUNK, foldhash::fast::RandomState::default());
-        let unique = chunks(&self.lower).filter(move |chunk| seen.insert(*chunk));
-        let terms = unique.flat_map(terms).map(|term| (term, 0));
+        let terms = chunks(&self.lower).flat_map(terms).map(|term| (term, 0));
         BoxTokenStream::new(ChunkStream { terms, token: Token::default() })
     }
 }
@@ -121,6 +114,5 @@ mod tests {
         assert_eq!(all("Back-off restarting (x3)"), ["back-off", "back", "off", "restarting", "x3"]);
         assert_eq!(all("0d9f5a3c-0000-4000-8000-1234567890ab"), ["0d9f5a3c-0000-4000-8000-1234567890ab", "0d9f5a3c"]);
         assert_eq!(all(&"x".repeat(1000)), Vec::<String>::new());
-        assert_eq!(all("name web\nName (web)\n"), ["name", "web"]);
     }
 }

@@ -8,6 +8,7 @@ mod waiter;
 use super::{MergeMode, OpenIndex, Payload, TextIndex, WarmUp, merge_policy};
 use crate::document::Document;
 use crate::tantivy::throttle::{WorkTimer, lower_priority};
+use catch_up::close;
 use commit_policy::CommitPolicy;
 use crowsnest_component_base::retry::Backoff;
 use crowsnest_store::Store;
@@ -53,7 +54,6 @@ pub(crate) struct TextFollower {
     pub committed: Arc<AtomicU64>,
     /// Decides when to commit and how to merge.
     commit_policy: CommitPolicy,
-    pub commit_changes: usize,
     pub heap_bytes: usize,
     /// Seq of the store when the index that is being written was empty: earlier deletions are irrelevant.
     pub empty_at: Seq,
@@ -85,8 +85,7 @@ impl TextFollower {
             payload,
             searchable,
             committed,
-            commit_policy: CommitPolicy::new(options.text_commit_interval),
-            commit_changes: options.text_commit_changes.max(1),
+            commit_policy: CommitPolicy::new(options.text_commit_interval, options.text_commit_changes.max(1)),
             heap_bytes: options.text_heap_bytes,
             empty_at: Seq(0),
             rebuild: None,
@@ -120,7 +119,7 @@ impl TextFollower {
             lower_priority(nice);
             // For timers created in this thread.
             let _entered = waiter.runtime().enter();
-            self.work_timer = start_phase_idle.map(|_| WorkTimer::start());
+            self.work_timer = start_phase_idle.map(|_| WorkTimer::start(self.tail.latest()));
             // The receiver is dropped only at shutdown.
             let _ = ended.send(self.follow(&waiter, start_phase_idle));
         };
@@ -143,7 +142,7 @@ impl TextFollower {
             if next_mode == MergeMode::Filling {
                 behind_at = now;
             } else if pending.seq.is_none() && start_phase_idle.is_some_and(|idle| behind_at.elapsed() > idle) {
-                writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e))?;
+                close(writer)?;
                 return Ok(Some(self));
             }
             let before = std::mem::replace(&mut mode, next_mode);
@@ -177,7 +176,7 @@ impl TextFollower {
             match next.unwrap_or(NextStep::Stop) {
                 NextStep::Stop => {
                     self.commit(&mut writer, &mut pending)?;
-                    writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e))?;
+                    close(writer)?;
                     return Ok(None);
                 }
                 NextStep::Commit => {
@@ -201,12 +200,15 @@ impl TextFollower {
                 NextStep::Changes(Err(_)) => {
                     self.flush(&writer, &mut pending)?;
                     let since = pending.seq.unwrap_or(Seq(self.payload.seq)).max(tail.since());
-                    let reached = self.catch_up(waiter, &mut writer, &mut pending, since)?;
+                    let reached;
+                    (writer, reached) = self.catch_up(waiter, writer, &mut pending, since)?;
+                    // The writer may be another one.
+                    writer.set_merge_policy(merge_policy(mode));
                     tail.skip_to(reached);
                     behind_at = Instant::now();
                 }
             }
-            if pending.changes >= self.commit_changes {
+            if self.commit_policy.has_enough_changes(pending.changes) {
                 self.commit(&mut writer, &mut pending)?;
             }
             self.throttle(waiter);
@@ -218,13 +220,14 @@ impl TextFollower {
     /// Starts measuring work.
     fn begin_work(&mut self) {
         if let Some(timer) = &mut self.work_timer {
-            *timer = WorkTimer::start();
+            *timer = WorkTimer::start(self.tail.latest());
         }
     }
 
     /// Pauses after work during the start phase.
     fn throttle(&self, waiter: &Waiter) {
-        let pause = self.work_timer.as_ref().map_or(Duration::ZERO, WorkTimer::pause_duration);
+        let latest = self.tail.latest();
+        let pause = self.work_timer.as_ref().map_or(Duration::ZERO, |timer| timer.pause_duration(latest));
         if !pause.is_zero() {
             waiter.wait(tokio::time::sleep(pause));
         }
@@ -349,15 +352,16 @@ mod tests {
         HistoryRetention { max_age: Duration::ZERO, max_versions: 1, max_bytes: 0, max_store_bytes: None };
 
     /// Follows until the index has caught up with the store; returns the number of documents.
-    async fn caught_up(options: &CacheOptions, store: &Arc<SqliteStore>) -> u64 {
+    async fn caught_up(options: &CacheOptions, store: &Arc<SqliteStore>, bulk_changes: u64) -> u64 {
         let (identity, latest) = (store.identity().await.unwrap(), store.latest().await.unwrap());
         // Opened before the pruning.
         let opened = TextIndex::open(options, &identity).unwrap();
         let text = Arc::clone(&opened.0);
         let tail = Arc::new(Tail::new(latest, 10, 1 << 20));
         let shared: Arc<dyn Store> = Arc::clone(store) as _;
-        let (follower, mut searchable) =
+        let (mut follower, mut searchable) =
             TextFollower::new(opened, shared, tail, Arc::default(), Arc::default(), options, Box::new(|_, _, _| {}));
+        follower.commit_policy.bulk_changes = bulk_changes;
         let stop = CancellationToken::new();
         let running = tokio::spawn(follower.run(stop.clone()));
         let reached = tokio::time::timeout(Duration::from_secs(60), searchable.wait_for(|seq| *seq >= latest)).await;
@@ -367,31 +371,32 @@ mod tests {
         text.searcher().num_docs()
     }
 
+    #[rstest::rstest]
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn pruned_deletions_are_not_counted() {
+    async fn pruned_deletions_are_not_counted(#[values(0, 1, 50_000)] bulk_changes: u64) {
         let directory = tempfile::tempdir().unwrap();
         let options = CacheOptions { text_commit_interval: Duration::ZERO, ..CacheOptions::new(directory.path()) };
         let codec = Arc::new(Codec::default());
         let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
         apply(&store, &codec, [("one", false), ("two", false)]).await;
-        assert_eq!(caught_up(&options, &store).await, 2);
+        assert_eq!(caught_up(&options, &store, bulk_changes).await, 2);
         // The deletion is pruned before the index reads it.
         apply(&store, &codec, [("two", true), ("three", false), ("one", true)]).await;
         assert!(store.prune(&NO_HISTORY, i64::MAX, Seq(u64::MAX)).await.unwrap() > 0);
-        assert_eq!(caught_up(&options, &store).await, 1);
+        assert_eq!(caught_up(&options, &store, bulk_changes).await, 1);
         apply(&store, &codec, [("three", true)]).await;
         store.prune(&NO_HISTORY, i64::MAX, Seq(u64::MAX)).await.unwrap();
         // Until the rebuild is complete, the old index serves searches.
         let (old, payload) = TextIndex::open(&options, &store.identity().await.unwrap()).unwrap();
         assert_eq!((old.searcher().num_docs(), payload.seq < store.pruned_until().await.unwrap().0), (1, true));
         drop(old);
-        assert_eq!(caught_up(&options, &store).await, 0);
+        assert_eq!(caught_up(&options, &store, bulk_changes).await, 0);
         assert_eq!(TextIndex::open(&options, &store.identity().await.unwrap()).unwrap().0.searcher().num_docs(), 0);
         // An empty index is filled in place.
         apply(&store, &codec, [("four", false)]).await;
         let folders = crate::tantivy::FOLDERS.map(|folder| directory.path().join(folder));
         folders.iter().filter(|folder| folder.exists()).for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
-        assert_eq!(caught_up(&options, &store).await, 1);
+        assert_eq!(caught_up(&options, &store, bulk_changes).await, 1);
         assert_eq!(folders.map(|folder| folder.exists()), [true, false]);
     }
 

@@ -11,10 +11,18 @@ use crate::tantivy::MergeMode;
 /// Limits of a burst of changes: the rate that is not a burst, and the number of changes above it at which one begins.
 const BURST: BurstLimits = BurstLimits { rate_per_second: 100.0, begin_threshold: 500.0 };
 
+/// Number of changes that the writer has to read from the store above which it uses several threads.
+const BULK_CHANGES: u64 = 50_000;
+/// Number of changes between commits of such a writer.
+const BULK_COMMIT_CHANGES: usize = 50_000;
+
 /// Decides commits by the rate of changes and the duration of earlier commits.
 #[derive(Debug)]
 pub(super) struct CommitPolicy {
     interval: Duration,
+    max_changes: usize,
+    /// Number of changes to read from the store above which a bulk writer is used.
+    pub bulk_changes: u64,
     changes: BurstDetector,
     /// Duration of the last commit.
     commit_took: Duration,
@@ -32,9 +40,16 @@ pub(super) struct UncommittedChanges {
 }
 
 impl CommitPolicy {
-    /// `interval` is the longest time from a change to its commit, outside of bursts.
-    pub fn new(interval: Duration) -> Self {
-        CommitPolicy { interval, changes: BurstDetector::new(BURST), commit_took: Duration::ZERO }
+    /// `interval` is the longest time from a change to its commit unless the writer is far behind, `max_changes` the number of changes
+    /// after which one is due earlier.
+    pub fn new(interval: Duration, max_changes: usize) -> Self {
+        let changes = BurstDetector::new(BURST);
+        CommitPolicy { interval, max_changes, bulk_changes: BULK_CHANGES, changes, commit_took: Duration::ZERO }
+    }
+
+    /// True if there are so many uncommitted changes that they are committed immediately.
+    pub fn has_enough_changes(&self, changes: usize) -> bool {
+        changes >= self.max_changes
     }
 
     pub fn observe_change(&mut self, now: Instant) {
@@ -61,7 +76,7 @@ impl CommitPolicy {
     pub fn deadline(&self, uncommitted: &UncommittedChanges, mode: MergeMode) -> Option<Instant> {
         let first_at = uncommitted.first_at?;
         Some(match mode {
-            MergeMode::Filling => {
+            MergeMode::Filling | MergeMode::Bulk => {
                 let last = uncommitted.last_at.unwrap_or(first_at);
                 (first_at + self.interval * 10).min(last + self.interval)
             }
@@ -70,9 +85,18 @@ impl CommitPolicy {
         })
     }
 
-    /// Longest time that changes read from the store wait for their commit.
-    pub fn max_delay(&self) -> Duration {
-        self.interval * 10
+    /// True if a writer that is `lag` changes behind is to be replaced by one for many objects.
+    pub fn needs_bulk_writer(&self, lag: u64) -> bool {
+        lag > self.bulk_changes
+    }
+
+    /// True if changes read from the store are to be committed. A bulk writer commits rarely, for large segments.
+    pub fn is_replay_commit_due(&self, changes: usize, age: Duration, is_bulk: bool) -> bool {
+        let (max_changes, max_age) = match is_bulk {
+            true => (BULK_COMMIT_CHANGES, self.interval * 40),
+            false => (self.max_changes, self.interval * 10),
+        };
+        changes >= max_changes || age >= max_age
     }
 
     /// Delay of the commit after the first change. The interval includes the duration of the commit.
@@ -96,7 +120,7 @@ mod tests {
     #[case::commits_take_long_in_a_burst(600, 0, 900, MergeMode::Burst, 350)]
     #[case::many_changes(1_001, 0, 0, MergeMode::Filling, 1_501)]
     #[case::far_behind(10, 1_001, 0, MergeMode::Filling, 510)]
-    fn commits_are_fewer_in_a_burst(
+    fn commits_are_fewer_far_behind(
         #[case] changes: usize,
         #[case] lag: u64,
         #[case] commit_took: u64,
@@ -104,7 +128,7 @@ mod tests {
         #[case] commit_after: u64,
     ) {
         let (start, millis) = (Instant::now(), Duration::from_millis);
-        let mut policy = CommitPolicy::new(millis(500));
+        let mut policy = CommitPolicy::new(millis(500), 5_000);
         policy.observe_commit(millis(commit_took));
         let now = start + millis(changes as u64);
         (0..changes).for_each(|nth| policy.observe_change(start + millis(nth as u64)));
@@ -113,10 +137,27 @@ mod tests {
         assert_eq!(policy.deadline(&uncommitted, mode), Some(start + millis(commit_after)));
     }
 
+    #[rstest]
+    #[case::few(4_999, 4_999, false, false)]
+    #[case::many(5_000, 0, false, true)]
+    #[case::old(1, 5_000, false, true)]
+    #[case::bulk(49_999, 19_999, true, false)]
+    #[case::many_in_bulk(50_000, 0, true, true)]
+    #[case::old_in_bulk(1, 20_000, true, true)]
+    fn changes_of_the_store_are_committed(
+        #[case] changes: usize,
+        #[case] millis: u64,
+        #[case] is_bulk: bool,
+        #[case] is_due: bool,
+    ) {
+        let policy = CommitPolicy::new(Duration::from_millis(500), 5_000);
+        assert_eq!(policy.is_replay_commit_due(changes, Duration::from_millis(millis), is_bulk), is_due);
+    }
+
     #[test]
     fn nothing_is_committed_without_changes_and_a_burst_ends() {
         let start = Instant::now();
-        let mut policy = CommitPolicy::new(Duration::from_millis(500));
+        let mut policy = CommitPolicy::new(Duration::from_millis(500), 5_000);
         (0..10_000).for_each(|_| policy.observe_change(start));
         let nothing = UncommittedChanges::default();
         assert_eq!(policy.deadline(&nothing, MergeMode::Burst), None);
