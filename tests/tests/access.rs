@@ -12,6 +12,7 @@ use crowsnest_tests::{CommandOutput, Fleet, Kubectl, run_shell_blocks, wait_for,
 use serde_json::{Value, json};
 
 const MEMBER: &str = include_str!("access/member.yaml");
+const CONTROL_PLANE: &str = include_str!("access/control-plane.yaml");
 const DOCUMENTATION: &str = include_str!("../../docs/ACCESS.md");
 const ROOT: &str = "/apis/access.crowsnest.io/v1alpha1";
 const SECRETS: &str = "who-can get secrets -n shop -C member1";
@@ -28,6 +29,7 @@ fn access_is_reviewed_in_all_clusters() -> Result<()> {
     check_proofs(&fleet).with_context(|| fleet.log())?;
     check_removals(&fleet).with_context(|| fleet.log())?;
     check_indirect_paths(&fleet).with_context(|| fleet.log())?;
+    check_paths_through_control_plane(&fleet, &kubectl).with_context(|| fleet.log())?;
     check_subjects(&fleet).with_context(|| fleet.log())?;
     check_api(&kubectl).with_context(|| fleet.log())?;
     check_caller_permissions(&kubectl).with_context(|| fleet.log())?;
@@ -160,6 +162,24 @@ fn check_indirect_paths(fleet: &Fleet) -> Result<()> {
     ensure!(path_of_ci.pointer("/steps/0/rights/0/grant/binding/name") == Some(&json!("ci")), "{path_of_ci:#}");
     let expected = "member1 ServiceAccount shop/web CreatePod as ServiceAccount shop/web";
     expect_rows(fleet, "can user/ci -C member1 --indirect", 0, &[expected])
+}
+
+/// Permissions in the control plane give access to members.
+fn check_paths_through_control_plane(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    kubectl.run_ok(&["apply", "-f", "-"], CONTROL_PLANE)?;
+    let indirect = "can user/releaser -C member1 --indirect";
+    wait_for("the control plane's RBAC objects to be cached", || Ok(run(fleet, indirect)?.out.contains("WriteWork")))?;
+    let path = "member1 User deployer of @control-plane";
+    let steps = "Impersonate as User deployer of @control-plane, WriteWork";
+    expect_rows(fleet, indirect, 0, &[&format!("{path} {steps}")])?;
+    expect_rows(fleet, "can user/deployer -C member1 --indirect", 0, &[&format!("{path} WriteWork")])?;
+    let other = run(fleet, "can user/releaser -C member2 --indirect")?;
+    ensure!(!other.out.contains("WriteWork"), "{other:?}");
+    let review = query_json(fleet, indirect)?;
+    ensure!(review.pointer("/status/controlPlane/state") == Some(&json!("Complete")), "{review:#}");
+    check_schema(kubectl, "SubjectRulesReview", &review)?;
+    let paths = [format!("{path} WriteWork"), format!("member1 User releaser of @control-plane {steps}")];
+    expect_rows(fleet, &format!("{SECRETS} --indirect"), 0, &[&paths[0], &paths[1]])
 }
 
 fn check_subjects(fleet: &Fleet) -> Result<()> {
@@ -322,6 +342,13 @@ fn check_caller_permissions(kubectl: &Kubectl) -> Result<()> {
         1,
         "Not found",
     )?;
+    let paths = create(
+        &user("ann"),
+        "resourceaccessreviews",
+        &json!({"resourceAttributes": attributes, "clusters": ["member1"], "indirect": true}),
+    )?;
+    ensure!(paths.pointer("/status/controlPlane/state") == Some(&json!("Unknown")), "{paths}");
+    ensure!(!paths["status"]["indirect"].to_string().contains("deployer"), "{paths}");
     let without = json!([{"kind": "ClusterRoleBinding", "name": "sre"}]);
     let hidden =
         create(&user("ann"), "resourceaccessreviews", &json!({"resourceAttributes": attributes, "without": without}))?;

@@ -153,13 +153,16 @@ fn append_page(merged: &mut Value, page: &mut Value) {
     merged["clusters"] = page["clusters"].take();
 }
 
-/// Prints warnings and the states of incomplete clusters; true if there is one.
+/// Prints warnings and the states of incomplete clusters, including that of the control plane for indirect paths; true if
+/// there is one.
 fn print_warnings(err: &mut impl Write, status: &Value, is_document: bool) -> io::Result<bool> {
     for warning in list(status, "warnings").iter().filter_map(Value::as_str) {
         writeln!(err, "warning: {warning}")?;
     }
     let mut partial = false;
-    for cluster in list(status, "clusters") {
+    let clusters = list(status, "clusters").iter().map(|cluster| ("", cluster));
+    let control_plane = status.get("controlPlane").map(|cluster| ("indirect paths through ", cluster));
+    for (prefix, cluster) in clusters.chain(control_plane) {
         let (name, state, error) = (text(cluster, "/name"), text(cluster, "/state"), text(cluster, "/evaluationError"));
         partial |= state != "Complete";
         if error.is_empty() {
@@ -168,7 +171,7 @@ fn print_warnings(err: &mut impl Write, status: &Value, is_document: bool) -> io
         let age = cluster["ageSeconds"].as_i64().map(crowsnest_apimachinery::printers::human_duration);
         let age = age.map(|age| format!(", last contact {age} ago")).unwrap_or_default();
         let state = if state == "Complete" { String::new() } else { format!(" ({}{age})", state.to_lowercase()) };
-        writeln!(err, "warning: {name}{state}: {error}")?;
+        writeln!(err, "warning: {prefix}{name}{state}: {error}")?;
     }
     if !is_document {
         writeln!(err, "note: only RBAC is evaluated; other authorizers of a cluster may allow more")?;
@@ -250,13 +253,21 @@ pub(crate) fn print_table(
 /// Cluster, subject and steps of a path: `CreatePod as ServiceAccount shop/robot, ReadSecrets`.
 fn path_row(path: &Value) -> Vec<String> {
     let step = |step: &Value| match step.get("reaches") {
-        Some(subject) => format!("{} as {}", text(step, "/type"), format_reference(subject)),
+        Some(subject) => {
+            let reached = format_subject(subject, text(step, "/reachesCluster"));
+            format!("{} as {reached}", text(step, "/type"))
+        }
         None => text(step, "/type").to_owned(),
     };
-    let from = text(path, "/subjectCluster");
-    let from = if from.is_empty() { String::new() } else { format!(" of {from}") };
     let steps: Vec<String> = list(path, "steps").iter().map(step).collect();
-    vec![text(path, "/cluster").to_owned(), format!("{}{from}", format_reference(&path["subject"])), steps.join(", ")]
+    let subject = format_subject(&path["subject"], text(path, "/subjectCluster"));
+    vec![text(path, "/cluster").to_owned(), subject, steps.join(", ")]
+}
+
+/// A subject of a path. `cluster` is empty if it is the cluster of the path.
+fn format_subject(subject: &Value, cluster: &str) -> String {
+    let subject = format_reference(subject);
+    if cluster.is_empty() { subject } else { format!("{subject} of {cluster}") }
 }
 
 #[cfg(test)]
@@ -303,6 +314,20 @@ mod tests {
         assert_eq!(String::from_utf8(err).unwrap(), expected);
     }
 
+    #[rstest::rstest]
+    #[case(json!({"name": "@control-plane", "state": "Complete"}), false, "")]
+    #[case(
+        json!({"name": "@control-plane", "state": "Unknown", "evaluationError": "you cannot list all roles"}),
+        true,
+        "warning: indirect paths through @control-plane (unknown): you cannot list all roles\n"
+    )]
+    fn the_control_plane_of_paths_is_reported(#[case] state: Value, #[case] partial: bool, #[case] expected: &str) {
+        let status = json!({"clusters": [{"name": "m1", "state": "Complete"}], "controlPlane": state});
+        let mut err = Vec::new();
+        assert_eq!(print_warnings(&mut err, &status, true).unwrap(), partial);
+        assert_eq!(String::from_utf8(err).unwrap(), expected);
+    }
+
     #[test]
     fn changes_and_paths_are_printed() {
         let status = json!({"indirect": [
@@ -310,6 +335,9 @@ mod tests {
              "steps": [{"type": "WriteWork"}]},
             {"cluster": "m1", "subject": {"kind": "User", "name": "bob"},
              "steps": [{"type": "CreatePod", "reaches": {"kind": "ServiceAccount", "namespace": "shop", "name": "robot"}}]},
+            {"cluster": "m1", "subject": {"kind": "User", "name": "cyd"}, "steps": [
+                {"type": "Impersonate", "reaches": {"kind": "User", "name": "cyd"}, "reachesCluster": "@control-plane"},
+                {"type": "ClusterProxy", "reaches": {"kind": "User", "name": "cyd"}}]},
         ]});
         let mut out = Vec::new();
         print_table(&mut out, &["CLUSTER", "SUBJECT"], vec![("lost", vec!["m1".into(), "User ann".into()])], &status)
@@ -317,7 +345,8 @@ mod tests {
         let expected = "CHANGE   CLUSTER   SUBJECT\nlost     m1        User ann\n\n\
             CLUSTER   INDIRECTLY                   STEPS\n\
             m1        User ann of @control-plane   WriteWork\n\
-            m1        User bob                     CreatePod as ServiceAccount shop/robot\n";
+            m1        User bob                     CreatePod as ServiceAccount shop/robot\n\
+            m1        User cyd                     Impersonate as User cyd of @control-plane, ClusterProxy as User cyd\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }

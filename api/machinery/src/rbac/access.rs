@@ -1,4 +1,5 @@
-//! Subjects that are allowed an action, with the proof: the binding, its role and the rule. The inverse of [`Rbac::authorize`].
+//! Subjects that may perform an action, with the proof: the binding, its role and the rule. The inverse of
+//! [`Rbac::authorize`].
 //!
 //! Only RBAC objects that the caller may list count, so that the result reveals no others.
 
@@ -12,10 +13,10 @@ use std::collections::{BTreeSet, HashMap};
 use super::{Action, Binding, ObjectKind, PolicyRule, Rbac, RoleRef, Subject};
 use crate::user::UserInfo;
 
-/// Namespaces in which access is evaluated. ClusterRoleBindings grant in all of them.
+/// Namespaces in which access is evaluated. ClusterRoleBindings apply in all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// These namespaces. If there are none, only ClusterRoleBindings grant, as for cluster-scoped requests and lists
+    /// These namespaces. If there are none, only ClusterRoleBindings apply, as for cluster-scoped requests and lists
     /// over all namespaces.
     Namespaces(BTreeSet<String>),
     /// All namespaces, each evaluated separately.
@@ -39,7 +40,7 @@ pub struct RoleBinding<'r> {
     pub role: &'r RoleRef,
 }
 
-/// A subject that is allowed an action, with the objects that allow it.
+/// A subject that may perform an action, with the objects that allow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof<'r> {
     pub subject: Subject,
@@ -67,11 +68,11 @@ pub struct BoundRole<'r> {
 /// A binding with its namespace and name.
 type NamedBinding<'r> = (&'r str, &'r str, &'r Binding);
 
-/// A role as evaluated for an action.
+/// Result of evaluating a role for an action.
 #[derive(Clone, Copy)]
 enum Evaluation<'r> {
     Allows(&'r PolicyRule),
-    Denies,
+    NoMatch,
     Missing,
 }
 
@@ -93,8 +94,8 @@ impl Scope {
 }
 
 impl<'r> VisibleRbac<'r> {
-    /// All subjects that the visible bindings allow an action in the scope. The action's namespace is not used. Members of
-    /// `system:masters` are allowed everything without a binding, so they are not included.
+    /// All subjects that may perform an action in the scope because of a visible binding. The action's namespace is not
+    /// used. Members of `system:masters` need no binding, so they are not included.
     pub fn who_can(&self, action: &Action, scope: &Scope) -> AccessProofs<'r> {
         let mut roles = HashMap::new();
         let mut result = AccessProofs::default();
@@ -102,13 +103,13 @@ impl<'r> VisibleRbac<'r> {
         let scope = if matches!(action, Action::Path { .. }) { &cluster } else { scope };
         for (namespace, name, binding) in self.bindings(scope) {
             let key = (binding.role.namespace(namespace), binding.role.name.as_str());
-            let evaluated = *roles.entry(key).or_insert_with(|| self.evaluate(&binding.role, namespace, action));
-            if matches!(evaluated, Evaluation::Denies) || !self.is_binding_visible(namespace, name, &binding.role) {
+            let evaluation = *roles.entry(key).or_insert_with(|| self.evaluate(&binding.role, namespace, action));
+            if matches!(evaluation, Evaluation::NoMatch) || !self.is_binding_visible(namespace, name, &binding.role) {
                 continue;
             }
             let role_binding = RoleBinding { namespace, name, role: &binding.role };
-            match evaluated {
-                Evaluation::Denies => {}
+            match evaluation {
+                Evaluation::NoMatch => {}
                 Evaluation::Missing => result.missing_roles.push(role_binding),
                 Evaluation::Allows(rule) => {
                     let resolved = binding.subjects.iter().filter_map(|subject| subject.resolve(namespace));
@@ -215,7 +216,7 @@ impl<'r> VisibleRbac<'r> {
         match self.rbac.role(role, namespace) {
             None => Evaluation::Missing,
             Some(role) => {
-                role.rules.iter().find(|rule| rule.allows(action)).map_or(Evaluation::Denies, Evaluation::Allows)
+                role.rules.iter().find(|rule| rule.allows(action)).map_or(Evaluation::NoMatch, Evaluation::Allows)
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Kubernetes' RBAC: evaluates the bindings of a user, the rules of their roles, and the reasons of decisions.
 //!
 //! An [`Rbac`] per cluster is updated with the objects of the four RBAC kinds; the API server authorizes
-//! requests with it, the cache determines what a caller may read in a member, and access reviews list who is allowed an
+//! requests with it, the cache determines what a caller may read in a member, and access reviews list who may perform an
 //! action ([`access`], [`indirect`]). Decisions and reasons follow kube-apiserver's RBAC authorizer.
 
 pub mod access;

@@ -99,10 +99,10 @@ impl Rbac {
     }
 
     /// The ClusterRoles that an aggregated ClusterRole selects, in the order of their names.
-    fn aggregated_sources<'r>(&'r self, name: &str, aggregated: &Aggregation) -> Vec<(&'r str, &'r StoredRole)> {
+    fn aggregated_sources<'r>(&'r self, name: &str, aggregation: &Aggregation) -> Vec<(&'r str, &'r StoredRole)> {
         let roles = self.roles.get("").into_iter().flatten();
         let is_source = |(other, role): &(&String, &StoredRole)| {
-            *other != name && aggregated.selects(role.aggregation.as_deref().unwrap_or(&Aggregation::default()))
+            *other != name && aggregation.selects(role.aggregation.as_deref().unwrap_or(&Aggregation::default()))
         };
         let mut sources: Vec<_> = roles.filter(is_source).map(|(name, role)| (name.as_str(), role)).collect();
         sources.sort_unstable_by_key(|(name, _)| *name);
@@ -111,10 +111,10 @@ impl Rbac {
 
     /// Names of the selected ClusterRoles that contain a rule of an aggregated ClusterRole; empty for other roles.
     pub(super) fn sources(&self, name: &str, rule: &PolicyRule) -> Vec<&str> {
-        let Some(aggregated) = self.aggregation(name).filter(|aggregated| !aggregated.selectors.is_empty()) else {
+        let Some(aggregation) = self.aggregation(name).filter(|aggregation| !aggregation.selectors.is_empty()) else {
             return Vec::new();
         };
-        let sources = self.aggregated_sources(name, aggregated).into_iter();
+        let sources = self.aggregated_sources(name, aggregation).into_iter();
         sources.filter(|(_, source)| source.rules.contains(rule)).map(|(name, _)| name).collect()
     }
 }
@@ -149,31 +149,31 @@ impl VisibleRbac<'_> {
             let cluster_roles = remaining.roles.get("").into_iter().flatten();
             let aggregating_roles: Vec<(String, Arc<Aggregation>)> = cluster_roles
                 .filter_map(|(name, role)| Some((name, role.aggregation.as_ref()?)))
-                .filter(|(name, aggregated)| aggregated.selects(&changed_role) && self.is_cluster_role_visible(name))
-                .map(|(name, aggregated)| (name.clone(), Arc::clone(aggregated)))
+                .filter(|(name, aggregation)| aggregation.selects(&changed_role) && self.is_cluster_role_visible(name))
+                .map(|(name, aggregation)| (name.clone(), Arc::clone(aggregation)))
                 .collect();
-            for (name, aggregated) in aggregating_roles {
-                let rules = self.remaining_rules(remaining, &name, &aggregated);
+            for (name, aggregation) in aggregating_roles {
+                let rules = self.remaining_rules(remaining, &name, &aggregation);
                 let role = remaining.roles.get_mut("").and_then(|roles| roles.get_mut(&name));
                 let Some(role) = role.filter(|role| role.rules.len() != rules.len()) else { continue };
                 role.rules = rules.into();
-                changed_roles.insert(name, aggregated);
+                changed_roles.insert(name, aggregation);
             }
         }
     }
 
     /// The rules of an aggregated role, except for those whose visible sources are all removed. Rules that never had a
     /// visible source are kept.
-    fn remaining_rules(&self, remaining: &Rbac, name: &str, aggregated: &Aggregation) -> Vec<PolicyRule> {
-        let before = self.visible_sources(self.rbac, name, aggregated);
-        let after = self.visible_sources(remaining, name, aggregated);
+    fn remaining_rules(&self, remaining: &Rbac, name: &str, aggregation: &Aggregation) -> Vec<PolicyRule> {
+        let before = self.visible_sources(self.rbac, name, aggregation);
+        let after = self.visible_sources(remaining, name, aggregation);
         let role = remaining.roles.get("").and_then(|roles| roles.get(name));
         let rules = role.map(|role| &*role.rules).unwrap_or_default();
         rules.iter().filter(|rule| is_rule_of(rule, &after) || !is_rule_of(rule, &before)).cloned().collect()
     }
 
-    fn visible_sources<'a>(&self, rbac: &'a Rbac, name: &str, aggregated: &Aggregation) -> Vec<&'a StoredRole> {
-        let sources = rbac.aggregated_sources(name, aggregated).into_iter();
+    fn visible_sources<'a>(&self, rbac: &'a Rbac, name: &str, aggregation: &Aggregation) -> Vec<&'a StoredRole> {
+        let sources = rbac.aggregated_sources(name, aggregation).into_iter();
         sources.filter(|(source, _)| self.is_cluster_role_visible(source)).map(|(_, role)| role).collect()
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::user::{ANONYMOUS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNTS, UNAUTHENTICATED, UserInfo};
 
-/// Kind of a subject. Subjects of unknown kinds are allowed nothing.
+/// Kind of a subject. Subjects of unknown kinds have no permissions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum SubjectKind {
     User,
@@ -147,7 +147,7 @@ mod tests {
         false
     )]
     #[case::not_an_account(Subject::group("system:serviceaccounts"), Subject::user("ann"), false)]
-    #[case::groups_are_not_guessed(Subject::group("staff"), Subject::user("ann"), false)]
+    #[case::group_with_unknown_members(Subject::group("staff"), Subject::user("ann"), false)]
     fn subjects_include_others(#[case] subject: Subject, #[case] other: Subject, #[case] expected: bool) {
         assert_eq!(subject.includes(&other), expected);
     }

@@ -4,6 +4,7 @@ use axum::extract::Request;
 use crowsnest_apimachinery::content_negotiation::{Encoding, body_encoding, unsupported_media_type};
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, aggregate};
 use crowsnest_apimachinery::status::ApiError;
+use crowsnest_apimachinery::unstructured::remove_nulls;
 use crowsnest_apimachinery::yaml;
 use crowsnest_process::reply::collect;
 use http::header;
@@ -145,8 +146,8 @@ fn objects<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> R
     Ok(values.into_iter().map(|FromObject(value)| value).collect())
 }
 
-/// Reads the body of a review, in JSON or YAML. Returns the spec as it was sent, the fields of this kind, and the
-/// fields that both kinds have.
+/// Reads the body of a review, in JSON or YAML. Returns the spec as it was sent without null fields, the fields of this
+/// kind, and the fields that both kinds have.
 pub(super) async fn read_review<S: DeserializeOwned>(
     kind: &str,
     request: Request,
@@ -180,7 +181,9 @@ fn parse_review<S: DeserializeOwned>(
         }
         _ => serde_json::from_slice(body).map_err(json_error)?,
     };
-    let FromObject(review) = serde_json::from_value::<FromObject<ReviewBody>>(value).map_err(json_error)?;
+    // As in kube-apiserver, fields that are null are absent.
+    let FromObject(review) =
+        serde_json::from_value::<FromObject<ReviewBody>>(remove_nulls(value)).map_err(json_error)?;
     let is_expected = |field: &Option<String>, expected: &str| field.as_deref().is_none_or(|field| field == expected);
     if !is_expected(&review.api_version, API_VERSION) || !is_expected(&review.kind, kind) {
         return Err(ApiError::bad_request(format!("the body is not a {kind} of {API_VERSION}")));
@@ -233,6 +236,28 @@ mod tests {
         let (_, subject, coverage) =
             parse_review::<SubjectSpec>("SubjectRulesReview", Encoding::Yaml, body.as_bytes()).unwrap();
         assert_eq!((subject.user.as_str(), coverage.without[0].name.as_str()), ("ann", "web"));
+    }
+
+    #[rstest::rstest]
+    #[case::selectors(json!({"fieldSelector": null, "labelSelector": null}), json!({"fieldSelector": null, "labelSelector": null}))]
+    #[case::raw_selector(
+        json!({"fieldSelector": {"rawSelector": null, "requirements": [{"key": "a", "operator": "In", "values": ["b"]}]}}),
+        json!({"fieldSelector": {"rawSelector": "", "requirements": [{"key": "a", "operator": "In", "values": ["b"]}]}, "labelSelector": null})
+    )]
+    #[case::requirements(
+        json!({"labelSelector": {"rawSelector": "a=b", "requirements": null}}),
+        json!({"fieldSelector": null, "labelSelector": {"rawSelector": "a=b", "requirements": []}})
+    )]
+    #[case::values(
+        json!({"verb": null, "labelSelector": {"requirements": [{"key": "a", "operator": "Exists", "values": null}]}}),
+        json!({"fieldSelector": null, "labelSelector": {"rawSelector": "", "requirements": [{"key": "a", "operator": "Exists", "values": []}]}})
+    )]
+    fn null_fields_are_absent(#[case] attributes: Value, #[case] expected: Value) {
+        let body = json!({"metadata": null, "spec": {"clusters": null, "resourceAttributes": attributes}}).to_string();
+        let (_, action, coverage) =
+            parse_review::<ActionSpec>("ResourceAccessReview", Encoding::Json, body.as_bytes()).unwrap();
+        let attributes = action.resource_attributes.unwrap();
+        assert_eq!((attributes.selectors(), attributes.verb.as_str(), coverage.clusters.len()), (expected, "", 0));
     }
 
     #[rstest::rstest]

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::body::{Coverage, invalid};
 use super::indirect::IndirectPaths;
 use super::page::Page;
+use super::render;
 use super::validation::{self, Removal, ValidatedCoverage};
 
 /// A cluster that the caller may see, before its evaluation.
@@ -46,6 +47,8 @@ pub(super) struct StatusBuilder {
     pub states: Vec<Value>,
     /// `None` if indirect paths are not searched.
     pub paths: Option<IndirectPaths>,
+    /// State of the control plane, if paths into members are searched.
+    control_plane: Option<Value>,
     warnings: Vec<String>,
 }
 
@@ -135,8 +138,27 @@ impl StatusBuilder {
             page: Page::new(coverage.after.clone(), coverage.limit),
             states: Vec::new(),
             paths: coverage.includes_indirect().then(IndirectPaths::new),
+            control_plane: None,
             warnings,
         }
+    }
+
+    /// The control plane, if indirect paths into members are searched and its rules are known. Its state is in the status
+    /// even if the control plane itself is not reviewed, because these paths depend on its rules.
+    pub fn add_control_plane<'c>(
+        &mut self,
+        coverage: &ValidatedCoverage,
+        clusters: &[CoveredCluster<'c>],
+    ) -> Option<ReviewedCluster<'c>> {
+        let is_control_plane = |cluster: &CoveredCluster<'_>| cluster.rules.cluster.is_control_plane();
+        let is_reviewed_member =
+            |cluster: &CoveredCluster<'_>| coverage.includes(cluster.rules) && !is_control_plane(cluster);
+        if self.paths.is_none() || !clusters.iter().any(is_reviewed_member) {
+            return None;
+        }
+        let control_plane = clusters.iter().find(|cluster| is_control_plane(cluster));
+        self.control_plane = Some(render::control_plane_state(control_plane.map(|cluster| cluster.rules)));
+        control_plane.map(CoveredCluster::evaluate).filter(ReviewedCluster::is_known)
     }
 
     /// The indirect paths, if those of this cluster are searched.
@@ -148,10 +170,13 @@ impl StatusBuilder {
     /// Adds the parts to a status with the other fields. `granted` is the list of the rows; see
     /// [`ValidatedCoverage::write_rows`].
     pub fn build(self, coverage: &ValidatedCoverage, granted: &str, mut status: Value) -> Value {
-        let Self { page, states, paths, mut warnings } = self;
+        let Self { page, states, paths, control_plane, mut warnings } = self;
         let next = coverage.write_rows(page, granted, &mut status);
         if let Some(paths) = paths {
             paths.finish(&mut status, &mut warnings);
+        }
+        if let Some(state) = control_plane {
+            status["controlPlane"] = state;
         }
         status["clusters"] = states.into();
         status["warnings"] = warnings.into();

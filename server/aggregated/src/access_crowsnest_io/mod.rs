@@ -5,6 +5,7 @@
 //! docs/ACCESS.md describes input and output.
 
 mod body;
+mod control_plane;
 mod evaluation;
 mod indirect;
 mod openapi;

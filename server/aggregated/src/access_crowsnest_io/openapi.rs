@@ -80,9 +80,21 @@ fn parts() -> Vec<(&'static str, Value)> {
     let selector = object(selector, &["rawSelector", "requirements"]);
     let permission = json!({"verb": string(), "group": string(), "resource": string(), "subresource": string(), "namespace": string(),
         "name": string(), "path": string(), "grant": ref_to("Grant")});
-    let step = json!({"type": string(), "reaches": ref_to("Reference"), "rights": list(ref_to("Right"))});
-    let path = json!({"cluster": string(), "subject": ref_to("Reference"), "subjectCluster": string(), "steps": list(ref_to("Step")),
-        "grant": ref_to("Grant")});
+    let step = json!({
+        "type": string(),
+        "reaches": ref_to("Reference"),
+        "reachesCluster": with_description(string(), "Set if the reached subject is not in the cluster of the path."),
+        "rights": with_description(list(ref_to("Right")), "Empty if the previous step grants the permission."),
+    });
+    let path_subject = "Subject that can get the permission. In a SubjectRulesReview, the subject that is reached, or the one \
+        that takes the last step if that reaches none.";
+    let path = json!({
+        "cluster": string(),
+        "subject": with_description(json!({"allOf": [ref_to("Reference")]}), path_subject),
+        "subjectCluster": with_description(string(), "Set if the subject is not in the cluster of the path."),
+        "steps": list(ref_to("Step")),
+        "grant": ref_to("Grant"),
+    });
     let cluster = json!({"name": string(), "state": string_enum(&["Complete", "Stale", "Unknown"]), "evaluationError": string(),
         "ageSeconds": integer()});
     vec![
@@ -93,7 +105,7 @@ fn parts() -> Vec<(&'static str, Value)> {
         ("Grant", grant(("rule", ref_to("Rule")))),
         ("HeldRole", grant(("rules", list(ref_to("Rule"))))),
         ("Right", object(permission, &["verb", "group", "resource", "subresource", "namespace", "name", "path"])),
-        ("Step", object(step, &["reaches"])),
+        ("Step", object(step, &["reaches", "reachesCluster"])),
         ("Path", object(path, &["subjectCluster", "grant"])),
         ("Cluster", object(cluster, &["evaluationError", "ageSeconds"])),
         ("Metadata", json!({"type": "object"})),
@@ -120,8 +132,11 @@ fn review(kind: &str, spec: Value, granted: &str, item: &str, status_fields: Val
     let mut status = json!({granted: list(ref_to(item)), "lost": list(ref_to(item)), "remaining": list(ref_to(item)),
         "indirect": list(ref_to("Path")), "clusters": list(ref_to("Cluster")), "warnings": list(string()), "continue": string(),
         "remainingItemCount": integer()});
+    let control_plane = "State of the control plane's rules, by which indirect paths into members are searched.";
+    status["controlPlane"] = with_description(json!({"allOf": [ref_to("Cluster")]}), control_plane);
     extend(&mut status, status_fields);
-    let status = object(status, &[granted, "lost", "remaining", "indirect", "continue", "remainingItemCount"]);
+    let optional = [granted, "lost", "remaining", "indirect", "controlPlane", "continue", "remainingItemCount"];
+    let status = object(status, &optional);
     body(
         kind,
         json!({"metadata": ref_to("Metadata"), "spec": spec, "status": status}),

@@ -117,6 +117,10 @@ impl<'r> PathRenderer<'r> {
             json!({"type": step.kind, "rights": step.permissions.iter().map(permission).collect::<Vec<_>>()});
         if let Some(reached) = &step.reaches {
             rendered["reaches"] = json!(reached);
+            let (cluster, _) = self.location(step.reached_source());
+            if cluster != self.cluster {
+                rendered["reachesCluster"] = cluster.into();
+            }
         }
         rendered
     }
@@ -173,6 +177,14 @@ pub(super) fn cluster_state(rules: &ClusterRules, scope: &Scope, missing: &[Role
         rendered["evaluationError"] = errors.join("; ").into();
     }
     rendered
+}
+
+/// The state of the control plane for paths into members, which may start in any of its namespaces. `None` if the caller
+/// cannot see it.
+pub(super) fn control_plane_state(rules: Option<&ClusterRules>) -> Value {
+    let hidden =
+        || json!({"name": CONTROL_PLANE, "state": "Unknown", "evaluationError": "you cannot list its RBAC objects"});
+    rules.map_or_else(hidden, |rules| cluster_state(rules, &Scope::All, &[]))
 }
 
 fn missing_role_text(RoleBinding { namespace, name, role }: &RoleBinding<'_>) -> String {

@@ -1,12 +1,11 @@
 //! `resourceaccessreviews`: who is allowed an action in each cluster, with the proof.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::response::Response;
-use crowsnest_api::names::execution_namespace;
-use crowsnest_apimachinery::rbac::access::{Proof, Scope};
-use crowsnest_apimachinery::rbac::indirect::{ControlPlane, SearchedRules};
+use crowsnest_apimachinery::rbac::access::{Proof, Scope, VisibleRbac};
+use crowsnest_apimachinery::rbac::indirect::SearchedRules;
 use crowsnest_apimachinery::rbac::{Action, Subject, VIRTUAL_RESOURCES, selectors};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_proxy::ClusterObserver;
@@ -17,7 +16,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::body::{self, ActionSpec};
-use super::evaluation::{CoveredCluster, Outcome, ReviewedCluster, StatusBuilder, validate, view};
+use super::control_plane::{CredentialSecrets, MemberAccess, credential_secrets};
+use super::evaluation::{Outcome, ReviewedCluster, StatusBuilder, validate, view};
 use super::indirect::{IndirectPaths, evaluate};
 use super::openapi::describe_resource_access;
 use super::page::{Numbering, Page};
@@ -41,8 +41,7 @@ struct ValidatedReview {
     action: Action,
     scope: Scope,
     coverage: ValidatedCoverage,
-    /// Namespaces and names of the Secrets with the credentials of each cluster.
-    credentials: BTreeMap<String, Vec<(String, String)>>,
+    credentials: CredentialSecrets,
     warnings: Vec<String>,
 }
 
@@ -81,19 +80,6 @@ pub(super) fn record_reviewed_clusters(
     }
 }
 
-/// Namespaces and names of the Secrets with the credentials of each member.
-fn credential_secrets(running: &RunningRoles) -> BTreeMap<String, Vec<(String, String)>> {
-    let members = running.fleet.members().into_iter();
-    let secrets_of = |member: &Arc<crowsnest_members::Member>| {
-        let spec = member.spec();
-        let secrets = [&spec.secret_ref, &spec.impersonator_secret_ref].into_iter().flatten();
-        let mut names: Vec<_> = secrets.map(|secret| (secret.namespace.clone(), secret.name.clone())).collect();
-        names.dedup();
-        (member.name().to_string(), names)
-    };
-    members.map(|member| secrets_of(&member)).collect()
-}
-
 /// A warning if none of the reviewed clusters serves the resource. None if the resources of one of them are not known.
 /// The review is evaluated in either case.
 fn unserved_warning(
@@ -124,13 +110,16 @@ impl ValidatedReview {
         let (all, unmatched) = self.coverage.apply(clusters);
         let warnings = self.warnings.iter().cloned().chain(unmatched).collect();
         let mut builder = StatusBuilder::new(&self.coverage, warnings);
-        let control_plane =
-            all.iter().find(|cluster| builder.paths.is_some() && cluster.rules.cluster.is_control_plane());
-        let control_plane = control_plane.map(CoveredCluster::evaluate).filter(ReviewedCluster::is_known);
+        let control_plane = builder.add_control_plane(&self.coverage, &all);
+        let visibility = control_plane.as_ref().map(|control_plane| control_plane.rules.visibility());
+        let control_plane = control_plane
+            .as_ref()
+            .zip(visibility.as_ref())
+            .map(|(control_plane, visibility)| view(control_plane.effective_rules(), visibility));
         for cluster in self.coverage.evaluate_clusters(&all, cancellation) {
             builder.states.push(self.add_direct_grants(&cluster, &mut builder.page));
             if let Some(paths) = builder.paths_of(&cluster) {
-                self.add_indirect_paths(&cluster, control_plane.as_ref(), paths);
+                self.add_indirect_paths(&cluster, control_plane, paths);
             }
         }
         builder.build(&self.coverage, "grants", json!({}))
@@ -169,35 +158,21 @@ impl ValidatedReview {
         render::cluster_state(rules, &self.scope, &stored_grants.missing_roles)
     }
 
-    /// Adds the indirect paths of a cluster.
+    /// Adds the indirect paths of a cluster, with those through the control plane.
     fn add_indirect_paths(
         &self,
         cluster: &ReviewedCluster<'_>,
-        control_plane: Option<&ReviewedCluster<'_>>,
+        control_plane: Option<VisibleRbac<'_>>,
         paths: &mut IndirectPaths,
     ) {
-        let is_member = !cluster.rules.cluster.is_control_plane();
-        let control_plane = control_plane.filter(|_| is_member);
         let visibility = cluster.rules.visibility();
-        let control_plane_visibility = control_plane.map(|cluster| cluster.rules.visibility());
         let own_view = view(cluster.effective_rules(), &visibility);
-        let control_plane_view = control_plane
-            .zip(control_plane_visibility.as_ref())
-            .map(|(control_plane, visibility)| view(control_plane.effective_rules(), visibility));
-        let namespace = execution_namespace(cluster.name());
-        let credentials = self.credentials.get(cluster.name()).map_or(&[][..], Vec::as_slice);
-        let control_plane = control_plane_view.map(|view| ControlPlane {
-            view,
-            cluster: cluster.name(),
-            execution_namespace: &namespace,
-            credentials,
-        });
+        let access = MemberAccess::new(cluster, &self.credentials);
+        let through_control_plane = control_plane.and_then(|view| access.through_control_plane(view));
         let direct = own_view.who_can(&self.action, &self.scope).proofs;
-        let found = SearchedRules { cluster: own_view, control_plane }.paths_to(&self.action, &self.scope, &direct);
-        paths.add(
-            &found,
-            &PathRenderer { cluster: cluster.name(), cluster_view: own_view, control_plane: control_plane_view },
-        );
+        let searched = SearchedRules { cluster: own_view, control_plane: through_control_plane };
+        let found = searched.paths_to(&self.action, &self.scope, &direct);
+        paths.add(&found, &PathRenderer { cluster: cluster.name(), cluster_view: own_view, control_plane });
     }
 }
 

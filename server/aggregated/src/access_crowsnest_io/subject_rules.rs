@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use axum::response::Response;
 use crowsnest_apimachinery::rbac::PolicyRule;
-use crowsnest_apimachinery::rbac::access::{BoundRole, Scope};
+use crowsnest_apimachinery::rbac::access::{BoundRole, Scope, VisibleRbac};
+use crowsnest_apimachinery::rbac::indirect::{Identities, SearchedRules};
 use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::{UNAUTHENTICATED, UserInfo, parse_service_account_user, service_account_groups};
 use crowsnest_search::authorization::ClusterRules;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::body::{self, SubjectSpec};
+use super::control_plane::{CredentialSecrets, MemberAccess, credential_secrets};
 use super::evaluation::{Outcome, ReviewedCluster, StatusBuilder, validate, view};
 use super::indirect::{IndirectPaths, evaluate};
 use super::openapi::describe_subject_rules;
@@ -32,7 +34,11 @@ struct ValidatedReview {
     user: UserInfo,
     scope: Scope,
     coverage: ValidatedCoverage,
+    credentials: CredentialSecrets,
 }
+
+/// The control plane, with the identities that the subject can take in it.
+type SearchedControlPlane<'s, 'r> = (VisibleRbac<'r>, &'s Identities<'r>);
 
 async fn review(Call { server, context, request }: Call<'_>) -> Result<Response, ApiError> {
     let running = server.running()?;
@@ -40,7 +46,8 @@ async fn review(Call { server, context, request }: Call<'_>) -> Result<Response,
     let clusters = running.cache.searcher().cluster_rules(&context.user).await;
     let (coverage, scope) = validate(KIND, &coverage, &clusters, validation::validate_subject(&spec, &coverage))?;
     record_reviewed_clusters(context, &coverage, &clusters);
-    let review = ValidatedReview { user: subject_user(spec), scope, coverage };
+    let review =
+        ValidatedReview { user: subject_user(spec), scope, coverage, credentials: credential_secrets(running) };
     let status = evaluate(review.coverage.indirect, move |cancellation| review.status(&clusters, cancellation)).await?;
     Ok(review_response(KIND, spec_body, status))
 }
@@ -65,10 +72,18 @@ impl ValidatedReview {
     fn status(self, clusters: &[ClusterRules], cancellation: &CancellationToken) -> Value {
         let (all, warnings) = self.coverage.apply(clusters);
         let mut builder = StatusBuilder::new(&self.coverage, warnings);
+        let control_plane = builder.add_control_plane(&self.coverage, &all);
+        let visibility = control_plane.as_ref().map(|control_plane| control_plane.rules.visibility());
+        let view = control_plane
+            .as_ref()
+            .zip(visibility.as_ref())
+            .map(|(control_plane, visibility)| view(control_plane.effective_rules(), visibility));
+        let identities = view.map(|view| Identities::in_control_plane(view, &self.user));
+        let control_plane = view.zip(identities.as_ref());
         for cluster in self.coverage.evaluate_clusters(&all, cancellation) {
             builder.states.push(self.add_roles(&cluster, &mut builder.page));
             if let Some(paths) = builder.paths_of(&cluster) {
-                self.add_indirect_paths(&cluster, paths);
+                self.add_indirect_paths(&cluster, control_plane, paths);
             }
         }
         builder.build(&self.coverage, "roles", json!({"groups": self.user.groups}))
@@ -95,12 +110,24 @@ impl ValidatedReview {
         render::cluster_state(rules, &self.scope, &missing)
     }
 
-    /// Adds the subjects that the subject can become in a cluster.
-    fn add_indirect_paths(&self, cluster: &ReviewedCluster<'_>, paths: &mut IndirectPaths) {
+    /// Adds the subjects that the subject can become in a cluster, and the ways into it through the control plane.
+    fn add_indirect_paths(
+        &self,
+        cluster: &ReviewedCluster<'_>,
+        control_plane: Option<SearchedControlPlane<'_, '_>>,
+        paths: &mut IndirectPaths,
+    ) {
         let is_visible = cluster.rules.visibility();
-        let view = view(cluster.effective_rules(), &is_visible);
-        let found = view.paths_from(&self.user);
-        paths.add(&found, &PathRenderer { cluster: cluster.name(), cluster_view: view, control_plane: None });
+        let own_view = view(cluster.effective_rules(), &is_visible);
+        let (control_plane_view, identities) = control_plane.unzip();
+        let access = MemberAccess::new(cluster, &self.credentials);
+        let through_control_plane = control_plane_view.and_then(|view| access.through_control_plane(view));
+        let identities = identities.filter(|_| through_control_plane.is_some());
+        let searched = SearchedRules { cluster: own_view, control_plane: through_control_plane };
+        let found = searched.paths_from(&self.user, identities);
+        let renderer =
+            PathRenderer { cluster: cluster.name(), cluster_view: own_view, control_plane: control_plane_view };
+        paths.add(&found, &renderer);
     }
 }
 

@@ -1,4 +1,4 @@
-//! `who_can`: who is allowed an action, or what a subject is allowed, by the RBAC of each cluster.
+//! `who_can`: who may perform an action, or what a subject may do, by the RBAC of each cluster.
 
 use crowsnest_apimachinery::unstructured::{list, text, texts};
 use serde_json::{Value, json};
@@ -200,12 +200,13 @@ struct ResourceName {
     notices: Vec<Row>,
 }
 
-/// Splits `deployments.apps`. A word without a group gets the group of an object of this kind, if the caller can read one.
-async fn resource_name(call: &Call<'_>, word: &str) -> Result<ResourceName, ToolError> {
-    if let Some((resource, group)) = word.split_once('.') {
+/// Splits `deployments.apps`. A name without a group gets the group of an object of this kind, if the caller can read
+/// one.
+async fn resource_name(call: &Call<'_>, argument: &str) -> Result<ResourceName, ToolError> {
+    if let Some((resource, group)) = argument.split_once('.') {
         return Ok(ResourceName { resource: resource.to_owned(), group: group.to_owned(), notices: Vec::new() });
     }
-    let query = format!("kind:{}", quote(word));
+    let query = format!("kind:{}", quote(argument));
     let parameters = [("q", query.as_str()), ("limit", "1"), ("facets", "kind")];
     let response = get(call.api, uri(&format!("{SEARCH_API}/query"), &parameters)).await?;
     Ok(match list(&response, "hits").first() {
@@ -216,11 +217,11 @@ async fn resource_name(call: &Call<'_>, word: &str) -> Result<ResourceName, Tool
         }
         None => {
             let notice = format!(
-                "you can read no object of {word:?}, so its group is unknown: it was reviewed as a resource of the core \
+                "you can read no object of {argument:?}, so its group is unknown: it was reviewed as a resource of the core \
                  group; add another group to the name, as in deployments.apps"
             );
             let notices = vec![row(["notice", &notice])];
-            ResourceName { resource: word.to_lowercase(), group: String::new(), notices }
+            ResourceName { resource: argument.to_lowercase(), group: String::new(), notices }
         }
     })
 }
@@ -241,10 +242,16 @@ fn review_output(status: &Value, notices: &[Row]) -> ToolOutput {
     let skipped = incomplete.map(|cluster| {
         row(["skipped", text(cluster, "name"), text(cluster, "state"), text(cluster, "evaluationError")])
     });
+    let control_plane = status.get("controlPlane").filter(|cluster| text(cluster, "state") != "Complete");
+    let unknown_paths = control_plane.map(|cluster| {
+        let (state, error) = (text(cluster, "state"), text(cluster, "evaluationError"));
+        row(["notice", &format!("indirect paths through the control plane are incomplete: {state}: {error}")])
+    });
     let notes = notices
         .iter()
         .cloned()
         .chain(skipped)
+        .chain(unknown_paths)
         .chain(texts(status, "warnings").map(|warning| row(["notice", warning])))
         .collect();
     let table = ToolOutput::table(["cluster", "subject", "namespace", "binding", "role", "rule"], rows);
@@ -282,9 +289,10 @@ fn rule_text(rule: &Value) -> String {
 }
 
 fn path_row(path: &Value) -> Row {
-    let step = |step: &Value| match step.get("reaches") {
-        Some(subject) => format!("{} as {}", text(step, "type"), reference_text(subject)),
-        None => text(step, "type").to_owned(),
+    let step = |step: &Value| match (step.get("reaches"), text(step, "reachesCluster")) {
+        (Some(subject), "") => format!("{} as {}", text(step, "type"), reference_text(subject)),
+        (Some(subject), cluster) => format!("{} as {} of {cluster}", text(step, "type"), reference_text(subject)),
+        (None, _) => text(step, "type").to_owned(),
     };
     let steps: Vec<String> = list(path, "steps").iter().map(step).collect();
     let from = value_text(&path["subjectCluster"]);

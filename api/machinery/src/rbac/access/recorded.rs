@@ -75,7 +75,8 @@ fn apply(rbac: &mut Rbac, step: &Value) {
     }
 }
 
-/// User and action of an access review, and the reason if the server allows the action. `None` for other steps.
+/// User and action of an access review or a refused request, and the reason if the server allows the action. `None` for
+/// other steps.
 fn decision(step: &Value, result: &Value) -> Option<(UserInfo, Action, Option<String>)> {
     let body = &result["body"];
     let reason = || (body["status"]["allowed"] == true).then(|| text(body, "/status/reason").to_owned());
@@ -113,8 +114,9 @@ fn subjects_are_those_that_a_real_server_allows() {
                 Action::Path { .. } => Scope::cluster(),
             };
             let view = VisibleRbac { rbac: &rbac, is_visible: &|_, _, _| true };
-            let listed = view.who_can(&action, &scope).proofs.iter().any(|proof| proof.subject.matches_user(&user, ""));
-            assert_eq!(listed, reason.is_some(), "{user:?} {action:?}");
+            let is_listed =
+                view.who_can(&action, &scope).proofs.iter().any(|proof| proof.subject.matches_user(&user, ""));
+            assert_eq!(is_listed, reason.is_some(), "{user:?} {action:?}");
             let actual_reason = match rbac.authorize(&user, &action) {
                 Decision::Allowed { reason } => Some(reason),
                 Decision::NoOpinion { .. } => None,

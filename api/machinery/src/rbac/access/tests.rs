@@ -90,9 +90,9 @@ fn format_proofs(result: &AccessProofs<'_>) -> Vec<String> {
     "Group sre by /admins of admin", "ServiceAccount shop/robot by shop/all of admin", "User ann by shop/db of one"])]
 #[case::another_name(action("get", "", "secrets", "web"), in_shop(), &[
     "Group sre by /admins of admin", "ServiceAccount shop/robot by shop/all of admin"])]
-#[case::a_named_rule_lists_nothing(action("list", "", "secrets", ""), in_shop(), &[
+#[case::resource_names_do_not_allow_list(action("list", "", "secrets", ""), in_shop(), &[
     "Group sre by /admins of admin", "ServiceAccount shop/robot by shop/all of admin"])]
-#[case::one_subresource_of_everything(action("update", "apps", "deployments/scale", "web"), Scope::from_namespace("ops"), &[
+#[case::subresource_of_all_resources(action("update", "apps", "deployments/scale", "web"), Scope::from_namespace("ops"), &[
     "Group sre by /admins of admin", "ServiceAccount ops/hpa by /scalers of scale", "User bea by ops/scalers of scale"])]
 #[case::all_namespaces(action("update", "apps", "deployments/scale", "web"), Scope::All, &[
     "Group sre by /admins of admin", "ServiceAccount ops/hpa by /scalers of scale", "User bea by ops/scalers of scale",
@@ -262,7 +262,7 @@ fn generated_cases_are_allowed_and_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-    /// A user is allowed an action if and only if the listed subjects contain the user or one of its groups. This holds
+    /// A user may perform an action if and only if the listed subjects contain the user or one of its groups. This holds
     /// for a list for one namespace and for a list for all namespaces.
     #[test]
     fn the_list_agrees_with_the_authorizer(
@@ -275,16 +275,16 @@ proptest! {
         let in_namespace = within(&action, &namespace);
         let allowed = |action: &Action| matches!(rbac.authorize(&user, action), Decision::Allowed { .. });
         let result = view.who_can(&action, &Scope::from_namespace(&namespace));
-        let listed = result.proofs.iter().any(|proof| proof.subject.matches_user(&user, ""));
-        prop_assert_eq!(listed, allowed(&in_namespace), "{:?}", result);
+        let is_listed = result.proofs.iter().any(|proof| proof.subject.matches_user(&user, ""));
+        prop_assert_eq!(is_listed, allowed(&in_namespace), "{:?}", result);
         for proof in &result.proofs {
             prop_assert!(proof.rule.allows(&in_namespace));
             prop_assert!(proof.binding.namespace.is_empty() || proof.binding.namespace == namespace);
         }
-        let everywhere = view.who_can(&action, &Scope::All);
-        let anywhere = NAMESPACES.iter().any(|namespace| allowed(&within(&action, namespace)));
-        let is_listed = everywhere.proofs.iter().any(|proof| proof.subject.matches_user(&user, ""));
-        prop_assert_eq!(is_listed, anywhere, "{:?}", everywhere);
+        let result_for_all = view.who_can(&action, &Scope::All);
+        let is_allowed_somewhere = NAMESPACES.iter().any(|namespace| allowed(&within(&action, namespace)));
+        let is_listed = result_for_all.proofs.iter().any(|proof| proof.subject.matches_user(&user, ""));
+        prop_assert_eq!(is_listed, is_allowed_somewhere, "{:?}", result_for_all);
     }
 
     /// The rules of the roles that a user has are those of the authorizer.

@@ -2,7 +2,7 @@
 //!
 //! An API server lets a subject write a binding if the subject may `bind` the role or has all permissions of it, and write
 //! a role if the subject may `escalate` the role or has all permissions of the new rules. Subjects that have all
-//! permissions of a role that allows the action are allowed the action already, so only the two verbs give further
+//! permissions of a role that allows the action may perform the action already, so only the two verbs give further
 //! permissions. `bind` and `escalate` are authorized with the name of the role, writes with the name of the written
 //! object; `create` has a name only if an update or server-side apply creates the object. The role of a binding cannot be
 //! changed.

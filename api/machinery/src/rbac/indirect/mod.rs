@@ -1,10 +1,11 @@
-//! Indirect permissions: subjects that are not allowed an action, but can become a subject that is, or can grant it to
-//! themselves. Each step names the permissions that it needs, with their proof.
+//! Indirect permissions: subjects that lack the permission for an action, but can become a subject that has it, or can grant
+//! it to themselves. Each step names the permissions that it needs, with their proof.
 //!
 //! Permissions are not sufficient for every step: a container can only be entered if it runs, and a changed role grants nothing
 //! without a binding. Rules that name objects (`resourceNames`) count only where the name is known.
 
 mod constrained;
+mod control_plane;
 mod forward;
 mod grants;
 mod step_requirements;
@@ -20,6 +21,7 @@ use super::access::{Proof, Scope, VisibleRbac};
 use super::{Action, Subject, SubjectKind};
 use crate::user::{AUTHENTICATED, MASTERS, service_account_groups};
 use constrained::step_to_impersonate_for_action;
+pub use forward::Identities;
 use grants::has_too_many_new_bindings;
 use step_requirements::{MAX_NAMESPACES, StepRequirements, namespaces, steps_to_become, steps_to_perform};
 
@@ -84,6 +86,9 @@ pub struct ControlPlane<'r> {
     pub credentials: &'r [(String, String)],
 }
 
+/// Permissions, each with a proof that a subject has it.
+pub type ProvedPermissions<'r> = Vec<(Permission, Proof<'r>)>;
+
 /// A permission that a step needs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Permission {
@@ -98,10 +103,12 @@ pub struct Step<'r> {
     pub kind: StepKind,
     /// The subject whose permissions can be used after the step; `None` for a step that allows the action itself.
     pub reaches: Option<Subject>,
-    pub permissions: Vec<(Permission, Proof<'r>)>,
+    /// Empty if the previous step grants the permission.
+    pub permissions: ProvedPermissions<'r>,
 }
 
-/// A subject with an indirect permission, and the steps by which it gets the permission.
+/// A subject with an indirect permission, and the steps by which it gets the permission. In a search from a user, instead the
+/// subject that the steps reach, or the subject that takes the last step if that reaches none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path<'r> {
     pub source: RuleSource,
@@ -133,13 +140,16 @@ pub struct SearchedRules<'r> {
 struct Node<'r> {
     source: RuleSource,
     subject: Subject,
-    /// The first step, and the node that it leads to. `None` for subjects that are allowed the action.
-    step: Option<(Step<'r>, Option<usize>)>,
+    /// The first steps, and the node that they lead to. `None` for subjects that may perform the action.
+    steps: Option<NextSteps<'r>>,
     depth: usize,
 }
 
+/// Steps, and the node that they lead to.
+type NextSteps<'r> = (Vec<Step<'r>>, Option<usize>);
+
 /// A subject whose permissions satisfy a step, with their proofs.
-type SatisfyingSubject<'r> = (Subject, Vec<(Permission, Proof<'r>)>);
+type SatisfyingSubject<'r> = (Subject, ProvedPermissions<'r>);
 
 /// A breadth-first search from the action back to the subjects that can get a permission for it.
 struct Search<'r> {
@@ -158,8 +168,8 @@ impl<'r> SearchedRules<'r> {
         }
     }
 
-    /// Paths of the subjects that are not allowed the action, but can get the permission. `direct` are the proofs of the
-    /// subjects that are allowed the action.
+    /// Paths of the subjects that lack the permission for the action, but can get it. `direct` are the proofs of the
+    /// subjects that have it.
     pub fn paths_to(self, action: &Action, scope: &Scope, direct: &[Proof<'r>]) -> Paths<'r> {
         let mut search = Search::new(self);
         let masters = Subject::group(MASTERS);
@@ -170,11 +180,20 @@ impl<'r> SearchedRules<'r> {
         search.is_truncated |= namespaces.len() > MAX_NAMESPACES;
         let mut searched_namespaces = std::iter::once("").chain(namespaces.iter().copied().take(MAX_NAMESPACES));
         search.is_truncated |= searched_namespaces.any(|namespace| has_too_many_new_bindings(self.cluster, namespace));
-        for requirements in steps_to_perform(&self, action, scope, &namespaces) {
-            search.follow(&requirements, None, None, 1);
+        search.is_truncated |=
+            self.control_plane.is_some_and(|control_plane| control_plane.has_too_many_new_bindings());
+        let (granting, performing): (Vec<_>, Vec<_>) = steps_to_perform(&self, action, scope, &namespaces)
+            .into_iter()
+            .partition(|requirements| requirements.then.is_some());
+        for requirements in &performing {
+            search.follow(requirements, None, None, 1);
         }
         for proof in direct {
             search.follow_constrained_impersonation(action, scope, &namespaces, proof);
+        }
+        // Two steps each, so that they come after the subjects that need one.
+        for requirements in &granting {
+            search.follow(requirements, None, None, requirements.step_count());
         }
         let mut queue: VecDeque<usize> = (0..search.nodes.len()).collect();
         while let Some(at) = queue.pop_front() {
@@ -195,7 +214,7 @@ impl<'r> Search<'r> {
         Self { searched, holders: HashMap::new(), nodes: Vec::new(), visited: HashSet::new(), is_truncated: false }
     }
 
-    fn visit(&mut self, source: RuleSource, subject: Subject, step: Option<(Step<'r>, Option<usize>)>, depth: usize) {
+    fn visit(&mut self, source: RuleSource, subject: Subject, steps: Option<NextSteps<'r>>, depth: usize) {
         if self.visited.contains(&(source, subject.clone())) {
             return;
         }
@@ -204,10 +223,10 @@ impl<'r> Search<'r> {
             return;
         }
         self.visited.insert((source, subject.clone()));
-        self.nodes.push(Node { source, subject, step, depth });
+        self.nodes.push(Node { source, subject, steps, depth });
     }
 
-    /// Adds the subjects whose permissions satisfy a step, which leads to the node `next`.
+    /// Adds the subjects whose permissions satisfy a step, which leads to the node `next`. `depth` is their number of steps.
     fn follow(
         &mut self,
         requirements: &StepRequirements,
@@ -216,8 +235,8 @@ impl<'r> Search<'r> {
         depth: usize,
     ) {
         for (subject, permissions) in self.find_satisfying_subjects(requirements) {
-            let step = Step { kind: requirements.kind, reaches: reaches.cloned(), permissions };
-            self.visit(requirements.source(), subject, Some((step, next)), depth);
+            let steps = requirements.steps(reaches, permissions);
+            self.visit(requirements.source(), subject, Some((steps, next)), depth);
         }
     }
 
@@ -234,7 +253,7 @@ impl<'r> Search<'r> {
         let Some(reached) = self.nodes.iter().position(is_reached) else { return };
         // The first need is the permission to perform the action as another subject (`impersonate-on:MODE:VERB`). If all of
         // its holders have been visited, the step adds no subject and is not searched. Administrators have always been
-        // visited, because they are allowed the action itself.
+        // visited, because they may perform the action itself.
         let request_permissions = requirements.needs.first().map(Vec::as_slice).unwrap_or_default();
         let holders: Vec<_> = request_permissions.iter().map(|permission| self.find_holders(permission)).collect();
         let is_new = |proof: &Proof<'_>| !self.visited.contains(&(RuleSource::Cluster, proof.subject.clone()));
@@ -287,7 +306,7 @@ impl<'r> Search<'r> {
 
     fn into_paths(self, direct: &[Proof<'r>]) -> Paths<'r> {
         let mut paths = Vec::new();
-        for node in self.nodes.iter().filter(|node| node.step.is_some()) {
+        for node in self.nodes.iter().filter(|node| node.steps.is_some()) {
             // Users and groups have one identity in the control plane and in members, so they are listed once. Service
             // accounts of the same name are different in each cluster.
             let is_duplicate = node.source == RuleSource::ControlPlane
@@ -297,8 +316,8 @@ impl<'r> Search<'r> {
                 continue;
             }
             let (mut steps, mut at, mut last) = (Vec::new(), Some(node), &node.subject);
-            while let Some((step, next)) = at.and_then(|node| node.step.as_ref()) {
-                steps.push(step.clone());
+            while let Some((next_steps, next)) = at.and_then(|node| node.steps.as_ref()) {
+                steps.extend(next_steps.iter().cloned());
                 at = next.and_then(|next| self.nodes.get(next));
                 last = at.map_or(last, |node| &node.subject);
             }
@@ -306,7 +325,18 @@ impl<'r> Search<'r> {
             let proof = direct.iter().find(|proof| ends_at_subject && proof.subject == *last).cloned();
             paths.push(Path { source: node.source, subject: node.subject.clone(), steps, proof });
         }
+        paths.sort_by_key(|path| path.steps.len());
         Paths { paths, is_truncated: self.is_truncated }
+    }
+}
+
+impl Step<'_> {
+    /// The cluster in which the permissions of the reached subject can be used.
+    pub fn reached_source(&self) -> RuleSource {
+        match self.kind {
+            StepKind::ClusterProxy | StepKind::Propagate => RuleSource::Cluster,
+            _ => self.permissions.first().map_or(RuleSource::Cluster, |(permission, _)| permission.source),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::grants::steps_to_grant;
-use super::{Permission, RuleSource, SearchedRules, StepKind};
+use super::{Permission, ProvedPermissions, RuleSource, SearchedRules, Step, StepKind};
 use crate::rbac::access::Scope;
 use crate::rbac::{Action, Subject, SubjectKind};
 use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED};
@@ -23,19 +23,38 @@ const WORKLOADS: [(&str, &str); 7] = [
 const POLICY_GROUP: &str = "policy.karmada.io";
 pub(super) const WRITE_VERBS: [&str; 3] = ["create", "update", "patch"];
 pub(super) const UPDATE_VERBS: [&str; 2] = ["update", "patch"];
-const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
+pub(super) const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 /// Maximum number of namespaces in which steps are searched.
 pub(super) const MAX_NAMESPACES: usize = 100;
 
 /// A kind of step with the permissions that it needs: all needs must be satisfied, each by one of its permissions.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct StepRequirements {
     pub kind: StepKind,
     pub needs: Vec<Vec<Permission>>,
     /// The only subject that can take this step. `None` for any.
     pub only_subject: Option<Subject>,
+    /// Kind of the step that follows, for a step that grants the permission for it. `None` for others.
+    pub then: Option<StepKind>,
 }
 
 impl StepRequirements {
+    /// Kind of the step, or of the one that follows.
+    pub fn last_kind(&self) -> StepKind {
+        self.then.unwrap_or(self.kind)
+    }
+
+    pub fn step_count(&self) -> usize {
+        1 + usize::from(self.then.is_some())
+    }
+
+    /// The step with these permissions, and the one that follows, which needs no others.
+    pub fn steps<'r>(&self, reaches: Option<&Subject>, permissions: ProvedPermissions<'r>) -> Vec<Step<'r>> {
+        let step = Step { kind: self.kind, reaches: reaches.cloned(), permissions };
+        let next = self.then.map(|kind| Step { kind, reaches: None, permissions: Vec::new() });
+        std::iter::once(step).chain(next).collect()
+    }
+
     /// The cluster whose rules must grant the permissions.
     pub fn source(&self) -> RuleSource {
         self.needs.iter().flatten().next().map_or(RuleSource::Cluster, |permission| permission.source)
@@ -109,7 +128,7 @@ impl PermissionBuilder<'_> {
 
 /// A step with these needs that any subject can take.
 pub(super) fn requirements<const N: usize>(kind: StepKind, needs: [Vec<Permission>; N]) -> StepRequirements {
-    StepRequirements { kind, needs: needs.into(), only_subject: None }
+    StepRequirements { kind, needs: needs.into(), only_subject: None, then: None }
 }
 
 /// Steps by which another subject becomes `subject` in the cluster of `source`.
@@ -230,20 +249,7 @@ pub(super) fn steps_to_perform(
         steps.push(cluster.step_to_use_node_proxy());
     }
     if let Some(control_plane) = rules.control_plane {
-        let mut credentials = Vec::new();
-        for (namespace, name) in control_plane.credentials {
-            let builder = PermissionBuilder { source: RuleSource::ControlPlane, namespace };
-            // Permissions without a name come first, so that a step shows the name of the Secret only if a rule names
-            // it.
-            credentials.extend(builder.permissions(&READ_VERBS, "", "secrets"));
-            credentials.push(builder.permission("get", "", "secrets", name));
-        }
-        if !credentials.is_empty() {
-            steps.push(requirements(StepKind::ReadClusterCredentials, [credentials]));
-        }
-        let works =
-            PermissionBuilder { source: RuleSource::ControlPlane, namespace: control_plane.execution_namespace };
-        steps.push(requirements(StepKind::WriteWork, [works.permissions(&WRITE_VERBS, "work.karmada.io", "works")]));
+        steps.extend(control_plane.steps_into_cluster());
     }
     steps
 }

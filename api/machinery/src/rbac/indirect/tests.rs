@@ -249,10 +249,11 @@ fn paths_have_at_most_four_steps() {
     let view = visible(&rbac);
     let (action, scope) = (get("configmaps", "shop"), Scope::from_namespace("shop"));
     let direct = view.who_can(&action, &scope).proofs;
-    let found = SearchedRules { cluster: view, control_plane: None }.paths_to(&action, &scope, &direct);
+    let searched = SearchedRules { cluster: view, control_plane: None };
+    let found = searched.paths_to(&action, &scope, &direct);
     let lengths: Vec<usize> = found.paths.iter().map(|path| path.steps.len()).collect();
     assert_eq!(lengths, [1, 2, 3, 4]);
-    let reached = view.paths_from(&UserInfo::new("u6", ["staff"]));
+    let reached = searched.paths_from(&UserInfo::new("u6", ["staff"]), None);
     assert_eq!(
         reached.paths.iter().map(|path| path.subject.name.to_string()).collect::<Vec<_>>(),
         ["u5", "u4", "u3", "u2"]
@@ -268,6 +269,10 @@ fn paths_have_at_most_four_steps() {
 #[case::the_account_of_the_same_name("", "ServiceAccount/shop/robot", "get cluster.karmada.io/clusters/proxy member1",
     &["robot: ClusterProxy -> ServiceAccount shop/robot"])]
 #[case::an_account_of_another_name("", "ServiceAccount/shop/other", "get cluster.karmada.io/clusters/proxy member1", &[])]
+#[case::binds_a_role("karmada-es-member1", "User/ann", "bind,create rbac.authorization.k8s.io/*", &["ann: Bind, WriteWork"])]
+#[case::changes_a_role("karmada-cluster", "User/ann", "escalate,update rbac.authorization.k8s.io/roles",
+    &["ann: Escalate, ReadClusterCredentials"])]
+#[case::binds_a_role_elsewhere("shop", "User/ann", "bind,create rbac.authorization.k8s.io/*", &[])]
 fn the_control_plane_gives_access_to_members(
     #[case] namespace: &str,
     #[case] subject: &str,
@@ -327,4 +332,76 @@ fn templates_and_policies_start_containers_in_members() {
     let found = searched.paths_to(&action, &scope, &direct);
     assert_eq!(format_paths(&found.paths), ["ann: Propagate -> ServiceAccount shop/robot"]);
     assert_eq!(found.paths[0].source, RuleSource::ControlPlane);
+}
+
+const PROXY: &str = "get cluster.karmada.io/clusters/proxy member1";
+
+/// Paths of the user ann of the group staff, with these grants in the control plane. In member1, a service account and the
+/// users bob and ann have permissions.
+#[rstest]
+#[case::nothing(&[], &[])]
+#[case::credentials(&[("karmada-cluster", "User/ann", "get /secrets member1")], &["ann: ReadClusterCredentials"])]
+#[case::credentials_of_another_member(&[("karmada-cluster", "User/ann", "get /secrets member2")], &[])]
+#[case::works_by_a_group(&[("karmada-es-member1", "Group/staff", "create work.karmada.io/works")], &["staff: WriteWork"])]
+#[case::works_of_another_member(&[("karmada-es-member2", "User/ann", "create work.karmada.io/works")], &[])]
+#[case::everything(&[("", "User/ann", "* */*")],
+    &["ann: ReadClusterCredentials", "ann: WriteWork", "robot: Propagate -> ServiceAccount shop/robot"])]
+#[case::propagates(
+    &[("shop", "User/ann", "create apps/deployments"), ("shop", "User/ann", "create policy.karmada.io/propagationpolicies")],
+    &["robot: Propagate -> ServiceAccount shop/robot"])]
+#[case::propagates_without_a_policy(&[("shop", "User/ann", "create apps/deployments")], &[])]
+#[case::own_proxy(&[("", "User/ann", PROXY)], &[])]
+#[case::impersonates_a_user_of_the_proxy(&[("", "User/ann", "impersonate /users bob"), ("", "User/bob", PROXY)],
+    &["bob: Impersonate -> User bob, ClusterProxy -> User bob"])]
+#[case::impersonates_a_user_without_the_proxy(
+    &[("", "User/ann", "impersonate /users bob"), ("", "User/bob", "get /configmaps")], &[])]
+#[case::account_of_the_same_name(
+    &[("shop", "User/ann", "create /serviceaccounts/token robot"), ("", "ServiceAccount/shop/robot", PROXY)],
+    &["robot: RequestToken -> ServiceAccount shop/robot, ClusterProxy -> ServiceAccount shop/robot"])]
+#[case::impersonates_a_writer(
+    &[("", "User/ann", "impersonate /users ops"), ("karmada-es-member1", "User/ops", "patch work.karmada.io/works")],
+    &["ops: Impersonate -> User ops, WriteWork"])]
+#[case::binds_a_role(&[("karmada-es-member1", "User/ann", "bind,create rbac.authorization.k8s.io/*")], &["ann: Bind, WriteWork"])]
+#[case::binds_a_cluster_role(&[("", "User/ann", "bind,create rbac.authorization.k8s.io/*")],
+    &["ann: Bind, ReadClusterCredentials", "ann: Bind, WriteWork"])]
+#[case::changes_a_role(&[("karmada-cluster", "User/ann", "escalate,update rbac.authorization.k8s.io/roles")],
+    &["ann: Escalate, ReadClusterCredentials"])]
+#[case::five_steps(
+    &[("", "User/ann", "impersonate /users a"), ("", "User/a", "impersonate /users b"), ("", "User/b", "impersonate /users c"),
+        ("karmada-cluster", "User/c", "list /secrets"), ("karmada-es-member1", "User/c", "bind,create rbac.authorization.k8s.io/*")],
+    &["c: Impersonate -> User a, Impersonate -> User b, Impersonate -> User c, ReadClusterCredentials"])]
+fn a_user_reaches_a_member_through_the_control_plane(#[case] grants: &[(&str, &str, &str)], #[case] expected: &[&str]) {
+    let own = [ROBOT, ("shop", "User/bob", "get /configmaps"), ("shop", "User/ann", "get /configmaps")];
+    // A subject without a binding is not searched, so bob has one in the control plane too.
+    let grants: Vec<_> = grants.iter().copied().chain([("shop", "User/bob", "get /configmaps")]).collect();
+    let (member, control_plane_rbac) = (rbac(&own), rbac(&grants));
+    let (ann, view) = (UserInfo::new("ann", ["staff"]), visible(&control_plane_rbac));
+    let credentials = [("karmada-cluster".to_owned(), "member1".to_owned())];
+    let control_plane =
+        ControlPlane { view, cluster: "member1", execution_namespace: "karmada-es-member1", credentials: &credentials };
+    let searched = SearchedRules { cluster: visible(&member), control_plane: Some(control_plane) };
+    let found = searched.paths_from(&ann, Some(&Identities::in_control_plane(view, &ann)));
+    assert_eq!(
+        (format_paths(&found.paths), found.is_truncated),
+        (expected.iter().map(ToString::to_string).collect(), false)
+    );
+    for path in &found.paths {
+        let reaches = path.steps.last().and_then(|step| Some((step.reaches.clone()?, step.reached_source())));
+        match path.source {
+            RuleSource::Cluster => assert_eq!(reaches, Some((path.subject.clone(), RuleSource::Cluster))),
+            RuleSource::ControlPlane => assert_eq!(reaches, None),
+        }
+    }
+}
+
+#[test]
+fn hidden_objects_of_the_control_plane_give_no_paths() {
+    let (member, control_plane_rbac) = (rbac(&[ROBOT]), rbac(&[("", "User/ann", "* */*")]));
+    let view = VisibleRbac { rbac: &control_plane_rbac, is_visible: &|_: ObjectKind, _: &str, _: &str| false };
+    let control_plane =
+        ControlPlane { view, cluster: "member1", execution_namespace: "karmada-es-member1", credentials: &[] };
+    let searched = SearchedRules { cluster: visible(&member), control_plane: Some(control_plane) };
+    let ann = UserInfo::new("ann", ["staff"]);
+    let found = searched.paths_from(&ann, Some(&Identities::in_control_plane(view, &ann)));
+    assert_eq!(format_paths(&found.paths), [""; 0]);
 }

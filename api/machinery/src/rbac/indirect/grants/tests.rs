@@ -47,7 +47,7 @@ fn read_in_shop() -> Action {
     action("get", "", "configmaps", "shop", "")
 }
 
-/// Paths to the action, and the subjects that are allowed the action directly.
+/// Paths to the action, and the subjects that may perform the action directly.
 fn paths(rbac: &Rbac) -> (Vec<Path<'_>>, Vec<Subject>) {
     let (action, scope) = (read_in_shop(), Scope::from_namespace("shop"));
     let searched = SearchedRules { cluster: VisibleRbac { rbac, is_visible: &|_, _, _| true }, control_plane: None };
