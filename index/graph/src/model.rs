@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Version of the rows that this crate writes. Increase it when nodes or edges of the same objects change. It is
 /// part of [`crate::SinkConfig::selection`], so that graphs of an earlier version are written again.
-pub const MODEL_VERSION: u32 = 4;
+pub const MODEL_VERSION: u32 = 5;
 /// Label of every object's node.
 pub const RESOURCE_LABEL: &str = "Resource";
 /// Label of the node with the position of a collection.

@@ -95,7 +95,7 @@ impl Visibility for CacheVisibility {
             None => false,
             Some(None) => true,
             Some(Some(rules)) => {
-                self.cache.searcher().has_other_permissions(&self.caller, &rules, DECISION_TIMEOUT).await
+                self.cache.searcher().permissions_may_differ(&self.caller, &rules, DECISION_TIMEOUT).await
             }
         }
     }

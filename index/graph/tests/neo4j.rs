@@ -12,8 +12,12 @@ mod cache;
 mod database;
 #[path = "neo4j/graph.rs"]
 mod graph;
+#[path = "neo4j/kills.rs"]
+mod kills;
 #[path = "neo4j/recovery.rs"]
 mod recovery;
+#[path = "neo4j/relay.rs"]
+mod relay;
 #[path = "neo4j/running_sink.rs"]
 mod running_sink;
 #[path = "neo4j/selectors.rs"]

@@ -46,6 +46,7 @@ pub fn supported_versions() -> Vec<&'static str> {
     std::iter::once(STATELESS_VERSION).chain(HANDSHAKE_VERSIONS).collect()
 }
 
+/// The error for a revision that is not supported.
 pub(crate) fn unsupported_version(requested: &str) -> RpcError {
     RpcError {
         code: UNSUPPORTED_PROTOCOL_VERSION,
@@ -68,7 +69,7 @@ pub async fn handle_request(api: &dyn Api, request: &Request) -> Result<Value, R
     Ok(result)
 }
 
-/// A required field of `_meta` is missing.
+/// The error for a missing required field of `_meta`.
 pub(crate) fn missing_meta(key: &str) -> RpcError {
     RpcError::invalid_params(format!("{key} is missing in _meta"))
 }

@@ -31,9 +31,9 @@ const PRIORITY_LEVEL: GroupKind = ("flowcontrol.apiserver.k8s.io", "PriorityLeve
 const WORKLOAD: GroupKind = ("scheduling.k8s.io", "Workload");
 pub(super) const STORAGE_CLASS: GroupKind = ("storage.k8s.io", "StorageClass");
 pub(super) const VOLUME_ATTRIBUTES_CLASS: GroupKind = ("storage.k8s.io", "VolumeAttributesClass");
-/// Default group of references to roles, which always state their kind.
+/// Default group of references to roles, which always contain their kind.
 const ROLE_DEFAULT: GroupKind = ("rbac.authorization.k8s.io", "");
-/// Default group of references to data sources, which always state their kind.
+/// Default group of references to data sources, which always contain their kind.
 const DATA_SOURCE_DEFAULT: GroupKind = ("", "");
 
 /// Kinds with a pod template at `spec.template`.

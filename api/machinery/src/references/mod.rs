@@ -46,8 +46,9 @@ pub enum Relation {
 pub struct Reference {
     pub object: ObjectKey,
     pub relation: Relation,
-    /// Path of the rule, and the field below it.
+    /// Path of the rule.
     prefix: Cow<'static, str>,
+    /// Path of the field below `prefix`; empty for the value at `prefix` itself.
     field: &'static str,
 }
 
@@ -69,7 +70,7 @@ pub fn referenced_objects(references: BTreeSet<Reference>) -> Vec<ObjectKey> {
 /// Finds the references of an object by the rules of these tables, in the order of the referenced objects.
 ///
 /// A reference without a namespace is in the namespace of the object, unless its kind is cluster-scoped. If the scope of
-/// the kind is unknown, both are returned: only one of them can exist.
+/// the kind is unknown, both the namespaced and the cluster-scoped object are returned, of which only one can exist.
 pub fn find_references<'a>(
     tables: &[&[Rule]],
     group: &str,
@@ -101,7 +102,7 @@ pub fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
-/// Group of a reference by `apiVersion` and kind. Without a version, it names a built-in kind.
+/// Group of a reference by `apiVersion` and kind. A reference without a version is to a built-in kind.
 pub fn group_of_reference<'a>(api_version: &'a str, kind: &str) -> &'a str {
     match api_version {
         "" => builtin_group(kind).unwrap_or_default(),
@@ -124,8 +125,8 @@ impl<'n> References<'n> {
         Self { namespace, relation: Relation::Uses, prefix: Cow::Borrowed(""), references: BTreeSet::new() }
     }
 
-    /// Adds a reference from a field below the rule's path. An empty namespace means that
-    /// the reference does not name one. A reference without kind or name is skipped.
+    /// Adds a reference from a field below the rule's path. The namespace is empty if the reference names none. A
+    /// reference without kind or name is skipped.
     fn add(&mut self, (group, kind): (&str, &str), namespace: &str, name: &str, field: &'static str) {
         if kind.is_empty() || name.is_empty() {
             return;

@@ -161,7 +161,7 @@ impl Container<'_> {
 }
 
 impl EphemeralVolume<'_> {
-    /// Adds the objects from which the volume is filled. They state their kinds themselves.
+    /// Adds the objects from which the volume is filled. They contain their kinds.
     fn add_data_sources(&self, references: &mut References<'_>) {
         let ClaimSpec { data_source, data_source_ref, .. } = &self.volume_claim_template.spec;
         let sources = [

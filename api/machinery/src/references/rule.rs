@@ -174,19 +174,26 @@ impl Target {
     }
 }
 
-/// Adds the references of the volume source in the spec of a PersistentVolume.
+/// Adds the references of the volume source in the spec of a PersistentVolume. If a source names no namespace, the kubelet
+/// reads the object in the namespace of the claim; without a claim, the namespace is unknown and the reference is skipped.
 fn add_volume_source(spec: &Value, references: &mut References<'_>) {
+    let text_of = |field: &str, name: &str| spec.get(field).map_or("", |value| text(value, name));
+    references.add(CSI_DRIVER, "", text_of("csi", "driver"), "csi.driver");
+    let claim_namespace = text_of("claimRef", "namespace");
+    let mut add = |kind: GroupKind, namespace: &str, name: &str, field: &'static str| {
+        let namespace = if namespace.is_empty() { claim_namespace } else { namespace };
+        if !namespace.is_empty() {
+            references.add(kind, namespace, name, field);
+        }
+    };
     for &field in VOLUME_SECRETS {
         for secret in select_values(spec, field) {
-            references.add(SECRET, text(secret, "namespace"), text(secret, "name"), field);
+            add(SECRET, text(secret, "namespace"), text(secret, "name"), field);
         }
     }
-    let text_of = |source: &str, field: &str| spec.get(source).map_or("", |source| text(source, field));
-    references.add(CSI_DRIVER, "", text_of("csi", "driver"), "csi.driver");
-    let namespace = text_of("azureFile", "secretNamespace");
-    references.add(SECRET, namespace, text_of("azureFile", "secretName"), "azureFile.secretName");
-    let namespace = text_of("glusterfs", "endpointsNamespace");
-    references.add(ENDPOINTS, namespace, text_of("glusterfs", "endpoints"), "glusterfs.endpoints");
+    add(SECRET, text_of("azureFile", "secretNamespace"), text_of("azureFile", "secretName"), "azureFile.secretName");
+    let endpoints_namespace = text_of("glusterfs", "endpointsNamespace");
+    add(ENDPOINTS, endpoints_namespace, text_of("glusterfs", "endpoints"), "glusterfs.endpoints");
 }
 
 /// Adds a reference; `group` and `kind` apply if it contains none.

@@ -275,6 +275,27 @@ fn volume_sources_have_references(#[case] api_version: &str, #[case] kind: &str,
     }
 }
 
+/// The kubelet reads objects of sources without a namespace in the namespace of the claim.
+#[test]
+fn volume_sources_without_a_namespace_refer_to_that_of_the_claim() {
+    let secrets = VOLUME_SECRETS.iter().map(|field| (*field, "Secret", json!({"name": "s"})));
+    let others = [
+        ("azureFile", "Secret", json!({"secretName": "s"})),
+        ("azureFile", "Secret", json!({"secretName": "s", "secretNamespace": null})),
+        ("glusterfs", "Endpoints", json!({"endpoints": "s"})),
+    ];
+    for (field, kind, source) in secrets.chain(others) {
+        let spec = field.split('.').rev().fold(source, |value, field| json!({ field: value }));
+        let mut volume = json!({"metadata": {"name": "x"}, "spec": spec});
+        let unbound = format_referenced_objects("v1", "PersistentVolume", &volume);
+        volume["spec"]["claimRef"] = json!({"namespace": "b", "name": "data"});
+        let mut expected = ["PersistentVolumeClaim b/data".to_owned(), format!("{kind} b/s")];
+        expected.sort();
+        let bound = format_referenced_objects("v1", "PersistentVolume", &volume);
+        assert_eq!((unbound, bound), (Vec::new(), expected.to_vec()), "{field}");
+    }
+}
+
 /// Fields and relations of references, as `RELATION field -> kind name`.
 fn format_references(api_version: &str, kind: &str, object: &Value) -> Vec<String> {
     let found = find_references(&[KUBERNETES, EXTENSIONS], group_of(api_version), kind, object);
@@ -308,7 +329,7 @@ fn format_references(api_version: &str, kind: &str, object: &Value) -> Vec<Strin
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
     "subjects": [{"kind": "ServiceAccount", "namespace": "b", "name": "s"}]}),
     &["Subject subjects[kind=ServiceAccount] -> ServiceAccount s", "RoleRef roleRef -> Role r"])]
-fn references_state_relation_and_field(
+fn references_have_relation_and_field(
     #[case] api_version: &str,
     #[case] kind: &str,
     #[case] object: Value,
@@ -317,7 +338,7 @@ fn references_state_relation_and_field(
     assert_eq!(format_references(api_version, kind, &object), expected);
 }
 
-/// Every kind of route states its Gateways and its backends.
+/// Every kind of route refers to its Gateways and its backends.
 #[rstest]
 fn routes_join_gateways_and_services(
     #[values("GRPCRoute", "HTTPRoute", "TCPRoute", "TLSRoute", "UDPRoute")] kind: &str,

@@ -10,7 +10,7 @@ use super::model::{Facet, Key, Keyword, Number};
 use serde_json::{Map, Value, json};
 
 /// Increment it when the mappings or the terms change; an index of another version is rebuilt.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Maximum number of values in one `terms` query. The default, 65,536, is too low for relation keys and permissions.
 pub const MAX_TERMS: usize = 1_048_576;

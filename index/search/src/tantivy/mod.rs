@@ -44,7 +44,7 @@ pub(crate) const BACKEND: Backend = Backend {
 
 /// Incremented with the schema, the tokenization or the references that are read; an index of another version is
 /// rebuilt.
-const VERSION: u32 = 12;
+const VERSION: u32 = 13;
 
 /// Warms up the next snapshot before searches use it, based on the queries to the previous one.
 pub type WarmUp = dyn Fn(&TextIndex, &Snapshot, &Snapshot) + Send + Sync;

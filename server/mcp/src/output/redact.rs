@@ -2,6 +2,7 @@
 
 mod names;
 mod text;
+mod urls;
 mod values;
 
 use serde_json::{Map, Value};
@@ -17,6 +18,9 @@ const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-config
 
 /// Fields of Secrets and ConfigMaps that map keys to values.
 const DATA_FIELDS: [&str; 3] = ["data", "stringData", "binaryData"];
+
+/// Endings of the names of lists of pairs of a name and a value that often are secrets.
+const LISTS_OF_PAIRS: [&str; 3] = ["env", "envvars", "headers"];
 
 /// Field of a Work with its manifests.
 const MANIFESTS_FIELD: &str = "manifests";
@@ -42,6 +46,12 @@ pub(crate) fn redact_field(kind: &str, path: &str, value: &Value) -> String {
         Value::String(text) => text,
         other => other.to_string(),
     }
+}
+
+/// Text of a column that kubectl prints, without a secret. Columns named `SECRET` contain the name of a Secret.
+pub(crate) fn redact_printed_column(name: &str, value: String) -> String {
+    let names_secret = is_secret_key(name) && !is_reference(name) && !name.eq_ignore_ascii_case("secret");
+    if names_secret && !is_harmless(&value) { REDACTED.to_owned() } else { value }
 }
 
 /// Names of the fields on a path. Indexes of lists are left out, as the query language permits.
@@ -117,9 +127,13 @@ impl<'p> Position<'p> {
         self.is_secret && self.is_data
     }
 
-    /// True for the value of an environment variable whose name is unknown.
+    /// True for the value of an environment variable or a header whose name is unknown.
     fn is_unnamed_variable(self) -> bool {
-        self.name.eq_ignore_ascii_case("value") && (self.parent == WILDCARD || self.parent.eq_ignore_ascii_case("env"))
+        let is_list_of_pairs = || {
+            let parent = self.parent.to_ascii_lowercase();
+            LISTS_OF_PAIRS.iter().any(|end| parent.ends_with(end))
+        };
+        self.name.eq_ignore_ascii_case("value") && (self.parent == WILDCARD || is_list_of_pairs())
     }
 
     /// True if a text at this position is a secret.
@@ -155,6 +169,12 @@ fn redact_value(value: &mut Value, position: Position<'_>) {
             let is_hidden = leaf.as_str().is_some_and(|text| position.is_secret_text(text));
             if is_hidden || position.is_secret_data() && !leaf.is_null() {
                 *leaf = REDACTED.into();
+            } else if let Value::String(text) = leaf {
+                // Before the manifest becomes JSON, which escapes line breaks and quotes.
+                let (redacted, count) = redact_text(text);
+                if count > 0 {
+                    *text = redacted.into_owned();
+                }
             }
         }
     }
@@ -183,8 +203,7 @@ fn redact_fields(fields: &mut Map<String, Value>, position: Position<'_>) {
     if position.name == "metadata" {
         fields.remove("managedFields");
     }
-    // Environment variables and other pairs of `name` and `value`.
-    let name = fields.get("name").and_then(Value::as_str);
+    let name = pair_name(fields);
     let (is_pair, is_secret_pair) = (name.is_some(), name.is_some_and(is_secret_key));
     let is_credentials_pair = name == Some(CREDENTIALS_KEY);
     for (name, value) in fields {
@@ -192,11 +211,28 @@ fn redact_fields(fields: &mut Map<String, Value>, position: Position<'_>) {
         if is_pair && name == "value" {
             child.parent = "";
             let is_docker_auth = is_credentials_pair && value.as_str().is_some_and(is_encoded_credentials);
-            if is_secret_pair && value.is_string() || is_docker_auth {
-                *value = REDACTED.into();
+            if is_secret_pair || is_docker_auth {
+                hide_texts(value);
             }
         }
         redact_value(value, child);
+    }
+}
+
+/// Name of the value in a pair, such as an environment variable, a parameter or a header.
+fn pair_name(fields: &Map<String, Value>) -> Option<&str> {
+    // The keys of selectors, taints and tolerations are those of labels and taints.
+    let is_condition = ["operator", "effect"].iter().any(|field| fields.contains_key(*field));
+    let key = fields.get("key").filter(|_| !is_condition);
+    fields.get("name").or(key).and_then(Value::as_str)
+}
+
+/// Replaces a text, or the texts of a list.
+fn hide_texts(value: &mut Value) {
+    match value {
+        Value::String(_) => *value = REDACTED.into(),
+        Value::Array(items) => items.iter_mut().for_each(hide_texts),
+        _ => {}
     }
 }
 
@@ -225,6 +261,14 @@ mod tests {
             "usePassword": "true", "dataSource": {"name": "d"}}, "metadata": {"labels": {"token": "ci"}}}))]
     #[case::flags("Pod", json!({"args": ["--password", "x", "--token", "--verbose", "y", "--token-file", "z", "--use-token", "true"]}),
         json!({"args": ["--password", REDACTED, "--token", "--verbose", "y", "--token-file", "z", "--use-token", "true"]}))]
+    #[case::pairs("Task", json!({"params": [{"name": "apiToken", "value": ["x", "y"]}, {"key": "DB_PASSWORD", "value": "x"}, {"name": "level", "value": "info"}],
+            "tolerations": [{"key": "token", "operator": "Equal", "value": "x"}],
+            "httpHeaders": [{"name": "Authorization", "value": "Basic x"}, {"name": "Accept", "value": "text/html"}]}),
+        json!({"params": [{"name": "apiToken", "value": [REDACTED, REDACTED]}, {"key": "DB_PASSWORD", "value": REDACTED}, {"name": "level", "value": "info"}],
+            "tolerations": [{"key": "token", "operator": "Equal", "value": "x"}],
+            "httpHeaders": [{"name": "Authorization", "value": REDACTED}, {"name": "Accept", "value": "text/html"}]}))]
+    #[case::texts("ConfigMap", json!({"data": {"config": "tokens:\n- a\n- b\nlevel: info"}}),
+        json!({"data": {"config": "tokens:\n[redacted]\nlevel: info"}}))]
     #[case::encoded_credentials("ConfigMap", json!({"data": {"auth": "YXBwOnBhc3M="}, "spec": {"auth": "basic"}}),
         json!({"data": {"auth": REDACTED}, "spec": {"auth": "basic"}}))]
     #[case::variable_with_credentials("Pod", json!({"env": [{"name": "auth", "value": "YXBwOnBhc3M="}, {"name": "auth", "value": "basic"}]}),
@@ -261,11 +305,14 @@ mod tests {
     #[case::escaped_key("ConfigMap", "/data/a~1token", json!("x"), REDACTED)]
     #[case::any_data("ConfigMap", ".data[*]", json!("x"), REDACTED)]
     #[case::whole_config("ConfigMap", "/data", json!({"token": "x", "b": "y"}), r#"{"b":"y","token":"[redacted]"}"#)]
+    #[case::text_in_config("ConfigMap", "/data", json!({"c": "password: \"a b\"\nn: 1"}), r#"{"c":"password: [redacted]\nn: 1"}"#)]
     #[case::data_source("Secret", "/dataSource/name", json!("x"), "x")]
     #[case::variable("Deployment", ".spec.template.spec.containers[0].env[0].value", json!("x"), REDACTED)]
     #[case::variables("Deployment", ".spec.template.spec.containers.env.value", json!("x"), REDACTED)]
     #[case::variable_pointer("Deployment", "/spec/template/spec/containers/0/env/0/value", json!("x"), REDACTED)]
     #[case::whole_variable("Deployment", "/spec/template/spec/containers/0/env/0", json!({"name": "PASSWORD", "value": "x"}), r#"{"name":"PASSWORD","value":"[redacted]"}"#)]
+    #[case::header("Pod", "/spec/containers/0/livenessProbe/httpGet/httpHeaders/0/value", json!("x"), REDACTED)]
+    #[case::variables_of_a_chart("App", ".spec.extraEnvVars.value", json!("x"), REDACTED)]
     #[case::environment("Stage", ".spec.environment.value", json!("x"), "x")]
     #[case::annotations("Deployment", "/metadata/annotations", json!({LAST_APPLIED_ANNOTATION: "{}", "a": "b"}), r#"{"a":"b"}"#)]
     #[case::last_applied("Deployment", "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration", json!("{}"), REDACTED)]
@@ -273,5 +320,16 @@ mod tests {
     #[case::number("Deployment", "/spec/replicas", json!(3), "3")]
     fn fields_are_redacted(#[case] kind: &str, #[case] path: &str, #[case] value: Value, #[case] expected: &str) {
         assert_eq!(redact_field(kind, path, &value), expected);
+    }
+
+    #[rstest]
+    #[case::password("Password", "x", REDACTED)]
+    #[case::spaces("Api Token", "x", REDACTED)]
+    #[case::count("Tokens", "3", "3")]
+    #[case::name_of_a_secret("Secret", "web-tls", "web-tls")]
+    #[case::reference("Secret-Name", "web-tls", "web-tls")]
+    #[case::other("Status", "Running", "Running")]
+    fn printed_columns_are_redacted(#[case] name: &str, #[case] value: &str, #[case] expected: &str) {
+        assert_eq!(redact_printed_column(name, value.to_owned()), expected);
     }
 }

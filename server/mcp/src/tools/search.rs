@@ -9,7 +9,7 @@ use super::format::{facet_rows, field_texts, note_rows, total_row, value_text};
 use super::{Call, Continuation, Page, Tool, ToolError};
 use crate::api::{SEARCH_API, get, uri};
 use crate::message::RpcError;
-use crate::output::redact::{REDACTED, redact_field};
+use crate::output::redact::{REDACTED, redact_field, redact_printed_column};
 use crate::output::{Row, ToolOutput, row};
 
 /// Default and maximum number of hits of an output.
@@ -151,8 +151,8 @@ async fn request_columns(call: &Call<'_>, query: &str, limit: usize, columns: &[
     ];
     let response = get(call.api, uri(&format!("{SEARCH_API}/query"), &parameters)).await;
     response.map_err(|error| {
-        let is_about_cursor = !call.token().is_empty() && error.code == 400 && error.message.contains("cursor");
-        match is_about_cursor {
+        let is_cursor_error = !call.token().is_empty() && error.code == 400 && error.message.contains("cursor");
+        match is_cursor_error {
             true => RpcError::invalid_params(error.message).into(),
             false => error.into(),
         }
@@ -220,10 +220,11 @@ fn hits_output(response: &Value, hits: &[Value], columns: &[String]) -> ToolOutp
 /// Value of a requested column of a hit, without secrets.
 fn column_value(hit: &Value, column: &str) -> String {
     let value = value_text(&hit["columns"][column]);
-    // Other columns are labels and the columns that kubectl prints.
-    match column.starts_with('.') {
-        true => redact_value_at(hit, column, value),
-        false => value,
+    match column.strip_prefix("print:") {
+        Some(name) => redact_printed_column(name, value),
+        None if column.starts_with('.') => redact_value_at(hit, column, value),
+        // Labels are not secret.
+        None => value,
     }
 }
 
@@ -275,6 +276,6 @@ fn matched_cell(hit: &Value) -> String {
 
 /// True if there are no hits because a part of the query is invalid or was refused.
 fn is_refused_query(response: &Value) -> bool {
-    let is_about_text = |notice: &Value| notice["end"].as_u64() > notice["start"].as_u64();
-    response["total"] == 0 && list(response, "notices").iter().any(is_about_text)
+    let has_position = |notice: &Value| notice["end"].as_u64() > notice["start"].as_u64();
+    response["total"] == 0 && list(response, "notices").iter().any(has_position)
 }

@@ -17,7 +17,7 @@ const SUFFIXES: &str = "(?:key|value|data|hash|string)?s?";
 const ORDINARY_PASS_WORDS: [&str; 9] = ["by", "com", "tres", "sur", "over", "under", "multi", "single", "band"];
 
 /// Suffixes of the names of fields that refer to a secret or describe it.
-const REFERENCE_SUFFIXES: [&str; 15] = [
+const REFERENCE_SUFFIXES: [&str; 17] = [
     "name",
     "names",
     "namespace",
@@ -33,6 +33,8 @@ const REFERENCE_SUFFIXES: [&str; 15] = [
     "provider",
     "algorithm",
     "version",
+    "seconds",
+    "ttl",
 ];
 
 static SECRET_WORD_PATTERN: LazyLock<Regex> = LazyLock::new(|| compile(&format!("(?i){SECRET_WORDS}")));
@@ -154,5 +156,16 @@ mod tests {
     #[case("bypass", false)]
     fn the_last_word_of_a_name_is_recognized(#[case] name: &str, #[case] expected: bool) {
         assert_eq!(ends_with_secret_word(name), expected);
+    }
+
+    #[rstest]
+    #[case("secretName", true)]
+    #[case("secretKeyRef", true)]
+    #[case("tokenExpirationSeconds", true)]
+    #[case("tokenTTL", true)]
+    #[case("imagePullSecrets", false)]
+    #[case("DB_PASSWORD", false)]
+    fn names_of_references_are_recognized(#[case] name: &str, #[case] expected: bool) {
+        assert_eq!(is_reference(name), expected);
     }
 }

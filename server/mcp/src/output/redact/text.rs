@@ -9,15 +9,26 @@ use base64::engine::general_purpose::STANDARD;
 use regex::{Captures, Regex};
 
 use super::REDACTED;
-use super::names::{SECRET_WORDS, ends_with_secret_word, is_secret_key};
-use super::values::{CREDENTIALS_KEY, is_after_flag_without_value, is_encoded_credentials, is_harmless, value_length};
+use super::names::{SECRET_WORDS, ends_with_secret_word, is_reference, is_secret_key};
+use super::urls::{find_url_passwords, find_user_info};
+use super::values::{
+    CREDENTIALS_KEY, begins_with_key, block_list_length, is_after_flag_without_value, is_encoded_credentials,
+    is_harmless, value_length,
+};
 
 /// Ranges of the secrets of a text, in their order and without overlaps.
-type Secrets = Vec<Range<usize>>;
+pub(super) type Secrets = Vec<Range<usize>>;
 
 /// Searches for secrets of different kinds. Each one reads the output of the one before it.
-const SEARCHES: [fn(&str) -> Secrets; 5] =
-    [find_known_forms, find_encoded_keys, find_url_passwords, find_authorization_credentials, find_values_of_keys];
+const SEARCHES: [fn(&str) -> Secrets; 7] = [
+    find_known_forms,
+    find_encoded_keys,
+    find_url_passwords,
+    find_user_info,
+    find_authorization_credentials,
+    find_values_of_names,
+    find_values_of_keys,
+];
 
 /// Schemes of an Authorization header whose credentials [`find_authorization_credentials`] finds.
 const SCHEMES: [&str; 2] = ["bearer", "basic"];
@@ -25,8 +36,6 @@ const SCHEMES: [&str; 2] = ["bearer", "basic"];
 const OTHER_SCHEMES: [&str; 6] = ["token", "apikey", "digest", "negotiate", "ntlm", "aws4-hmac-sha256"];
 /// Minimum length of credentials outside of a header.
 const MIN_TOKEN_BYTES: usize = 8;
-/// Maximum number of digits of a port.
-const MAX_PORT_DIGITS: usize = 5;
 
 pub(super) fn compile(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a constant pattern compiles")
@@ -39,12 +48,13 @@ static KNOWN_FORMS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)",
         // JSON web tokens.
         r"eyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*",
-        // Keys of AWS, Google, GitHub, GitLab, Slack, Stripe, OpenAI and Anthropic.
+        // Keys of AWS, Google, GitHub, GitLab, Slack, Stripe, OpenAI and Anthropic, and webhooks of Slack.
         r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}\b",
         r"\bAIza[A-Za-z0-9_-]{35}",
         r"\bya29\.[A-Za-z0-9_-]{20,}",
         r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}|glpat-[A-Za-z0-9_-]{20,})",
         r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
+        r"https://hooks\.slack\.com/services/[A-Za-z0-9/]+",
         r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
         r"\bsk-(?:ant-|proj-)?[A-Za-z0-9_-]{20,}",
     ]
@@ -60,19 +70,24 @@ static ENCODED_PEM: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// Scheme and user of a URL with a password, or scheme and host of one with a port.
-static URL_USER: LazyLock<Regex> = LazyLock::new(|| compile(r#"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/:\[\]"'<>,\\]*:"#));
-
 /// Credentials of an Authorization header, and the name of the header if it is there.
 static AUTHORIZATION_CREDENTIALS: LazyLock<Regex> = LazyLock::new(|| {
     compile(r#"(?i)(authorization[\\"']*\s*[:=]\s*[\\"'\[]*)?\b(?:bearer|basic)\s+[\\"']*([A-Za-z0-9._~+/-]+=*)"#)
 });
 
+/// The name of a pair of a name and a value in JSON, in YAML or as Go prints it, such as that of an environment variable or
+/// a header, up to the value.
+static NAMED_VALUE: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        r#"(?i)\b(?:name|key)\\*["']?\s*[:=]\s*\\*["']?([a-z0-9_.-]+)\\*["']?\s*(?:[,;]\s*|\s)\\*["']?value\\*["']?\s*[:=][ \t]*"#,
+    )
+});
+
 /// A key that may name a secret, and the separator after it: of a quoted key, an assignment, a mapping, the next item of a
-/// list, or a flag.
+/// list in brackets or in lines, or a flag.
 static KEY: LazyLock<Regex> = LazyLock::new(|| {
     compile(&format!(
-        r#"(?i)([a-z0-9_.-]*(?:{SECRET_WORDS}|pass|auth)[a-z0-9_.-]*)(\\*["']\s*(?:=>|[:=])\s*|\s*(?:=>|:?=+)\s*|:\s*|\\*["']\s*,\s*|\s+)"#
+        r#"(?i)([a-z0-9_.-]*(?:{SECRET_WORDS}|pass|auth)[a-z0-9_.-]*)(\\*["']\s*(?:=>|[:=])\s*|\s*(?:=>|:?=+)\s*|[ \t]*:\s*|\\*["']?\s*,\s*|\\*["']?[ \t]*\r?\n\s*-\s+|\s+)"#
     ))
 });
 
@@ -105,6 +120,12 @@ fn replace(text: &str, secrets: &[Range<usize>]) -> String {
 fn find_known_forms(text: &str) -> Secrets {
     let mut secrets: Secrets =
         KNOWN_FORMS.iter().flat_map(|form| form.find_iter(text)).map(|found| found.range()).collect();
+    sort(&mut secrets);
+    secrets
+}
+
+/// Sorts secrets and removes overlaps.
+pub(super) fn sort(secrets: &mut Secrets) {
     secrets.sort_unstable_by_key(|secret| (secret.start, std::cmp::Reverse(secret.end)));
     let mut end = 0;
     secrets.retain_mut(|secret| {
@@ -112,7 +133,6 @@ fn find_known_forms(text: &str) -> Secrets {
         end = end.max(secret.end);
         secret.start < secret.end
     });
-    secrets
 }
 
 /// Finds base64 of private keys; that of certificates begins with the same letters.
@@ -129,42 +149,6 @@ fn find_encoded_keys(text: &str) -> Secrets {
         STANDARD.decode(digits).map_or(true, |pem| String::from_utf8_lossy(&pem).contains("PRIVATE KEY"))
     };
     ENCODED_PEM.find_iter(text).filter(|found| is_key(found.as_str())).map(|found| found.range()).collect()
-}
-
-fn find_url_passwords(text: &str) -> Secrets {
-    let (mut secrets, mut at) = (Secrets::new(), 0);
-    while let Some(user) = URL_USER.find_at(text, at) {
-        at = user.end();
-        let rest = &text[at..];
-        if begins_with_port(rest) {
-            continue;
-        }
-        let is_end = |character: char| character.is_whitespace() || "\"'<>`\\".contains(character);
-        let url = &rest[..rest.find(is_end).unwrap_or(rest.len())];
-        let start = at;
-        // A URL without `@` has no password, and no other URL in the same word does.
-        at += url.len();
-        if let Some(length) = password_length(url) {
-            secrets.push(start..start + length);
-        }
-    }
-    secrets
-}
-
-/// True for the part of a URL after its host, such as `8080/path`.
-fn begins_with_port(text: &str) -> bool {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let is_end = |character: char| character.is_whitespace() || "/,;\"'<>()[]{}`\\".contains(character);
-    (1..=MAX_PORT_DIGITS).contains(&digits) && text[digits..].chars().next().is_none_or(is_end)
-}
-
-/// Length of the password at the start of the rest of a URL. Passwords may contain `@` and `/`, so that the last `@` before
-/// the query ends it. `None` if there is no password, such as in `nginx:1.27@sha256:…`.
-fn password_length(url: &str) -> Option<usize> {
-    let query = url.find(['?', '#']).unwrap_or(url.len());
-    let length = url[..query].rfind('@').or_else(|| url.rfind('@'))?;
-    let is_digest = url[length..].starts_with("@sha256:");
-    (length > 0 && &url[..length] != REDACTED && !is_digest).then_some(length)
 }
 
 fn find_authorization_credentials(text: &str) -> Secrets {
@@ -187,6 +171,30 @@ fn is_token(text: &str) -> bool {
     }
     let is_of_token = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || b"=+/_.~".contains(&byte);
     text.bytes().skip(1).any(is_of_token)
+}
+
+/// Finds the values of pairs of a name and a value, such as `{name: DB_PASSWORD, value: x}`.
+fn find_values_of_names(text: &str) -> Secrets {
+    let (mut secrets, mut at) = (Secrets::new(), 0);
+    while let Some(found) = NAMED_VALUE.captures_at(text, at) {
+        let (Some(pair), Some(name)) = (found.get(0), found.get(1)) else { break };
+        at = pair.end();
+        if !is_secret_key(name.as_str()) {
+            continue;
+        }
+        let rest = &text[at..];
+        // A YAML value without quotes is the rest of its line.
+        let is_line = pair.as_str().contains('\n') && !rest.starts_with(['"', '\'', '\\', '|', '>', '[', '{']);
+        let length = match is_line {
+            true => rest.lines().next().map_or(0, |line| line.trim_end_matches([',', ' ']).len()),
+            false => value_length(rest),
+        };
+        if !is_harmless(&rest[..length]) {
+            secrets.push(at..at + length);
+            at += length;
+        }
+    }
+    secrets
 }
 
 fn find_values_of_keys(text: &str) -> Secrets {
@@ -220,12 +228,14 @@ impl Pair<'_> {
         if !is_credentials_key && !self.names_secret() {
             return None;
         }
-        let length = value_length(self.rest);
+        let length = self.value_length();
         let value = &self.rest[..length];
         let is_shown = if is_credentials_key {
             !is_encoded_credentials(value)
         } else {
-            let has_no_value = self.is_flag() && is_after_flag_without_value(value);
+            // A word after a comma is an item of a list if the list continues or ends after it.
+            let is_in_sentence = self.separator.trim() == "," && !self.rest[length..].starts_with([',', ']']);
+            let has_no_value = self.is_flag() && (is_after_flag_without_value(value) || is_in_sentence);
             is_harmless(value) || is_one_of(value, &SCHEMES) || has_no_value
         };
         if is_shown {
@@ -236,6 +246,16 @@ impl Pair<'_> {
         Some(if is_scheme { self.rest.find('\n').unwrap_or(self.rest.len()) } else { length })
     }
 
+    /// Length of the value after the separator; 0 if there is none. In the next line, a key begins an object or belongs to
+    /// the object around it.
+    fn value_length(&self) -> usize {
+        match self.separator.rsplit_once('\n') {
+            Some((_, indentation)) if self.rest.starts_with("- ") => block_list_length(self.rest, indentation.len()),
+            Some(_) if begins_with_key(self.rest) => 0,
+            _ => value_length(self.rest),
+        }
+    }
+
     fn names_secret(&self) -> bool {
         match self.separator {
             // An image such as `registry/token:1.2`, a reference such as `secret:shop/db`, or a URL.
@@ -243,7 +263,7 @@ impl Pair<'_> {
                 let is_reference = self.before.ends_with('/') || self.key.eq_ignore_ascii_case("secret");
                 ends_with_secret_word(self.key) && !is_reference && !self.rest.starts_with("//")
             }
-            assignment if assignment.contains([':', '=']) => is_secret_key(self.key),
+            assignment if assignment.contains([':', '=']) => is_secret_key(self.key) && !is_reference(self.key),
             _ => self.is_flag(),
         }
     }
@@ -303,12 +323,55 @@ mod tests {
     )]
     #[case::escaped_quote(r#"{"password":"a\"b c","n":1}"#, r#"{"password":[redacted],"n":1}"#, 1)]
     #[case::list(r#"{"tokens": ["a b", "c"], "n": 1}"#, r#"{"tokens": [redacted], "n": 1}"#, 1)]
+    #[case::plain_list("tokens: [abc, def]\nuser: d", "tokens: [redacted]\nuser: d", 1)]
+    #[case::plain_list_in_lines("tokens: [\n  abc,\n  def\n]\nn: 1", "tokens: [redacted]\nn: 1", 1)]
+    #[case::list_of_go("{Tokens:[abc def] User:app}", "{Tokens:[redacted] User:app}", 1)]
+    #[case::block_list("tokens:\n- abc\n- d e\nuser: d", "tokens:\n[redacted]\nuser: d", 1)]
+    #[case::indented_block_list(
+        "a:\n  tokens:\n  - abc\n    x\n  - d\n  n: 1",
+        "a:\n  tokens:\n  [redacted]\n  n: 1",
+        1
+    )]
+    #[case::object_in_lines(
+        "credentials:\n  user: bob\n  password: hunter22",
+        "credentials:\n  user: bob\n  password: [redacted]",
+        1
+    )]
     #[case::block("password: |\n  a b\n  c\nuser: d", "password: [redacted]\nuser: d", 1)]
+    #[case::space_before_colon("password : hunter22", "password : [redacted]", 1)]
     #[case::no_space("db password:hunter22", "db password:[redacted]", 1)]
     #[case::struct_of_go("{User:app Password:hunter22}", "{User:app Password:[redacted]}", 1)]
     #[case::hash("{'token' => 'a b'}", "{'token' => [redacted]}", 1)]
     #[case::flag("mysql --password hunter22 -v", "mysql --password [redacted] -v", 1)]
     #[case::flag_in_a_list(r#"["--password","a b","-v"]"#, r#"["--password",[redacted],"-v"]"#, 1)]
+    #[case::flag_in_a_plain_list("[mysql, --password, hunter22]", "[mysql, --password, [redacted]]", 1)]
+    #[case::flag_in_a_block_list("args:\n- --token\n- abc\n- -v", "args:\n- --token\n- [redacted]\n- -v", 1)]
+    #[case::flag_in_quotes("- \"--token\"\n- \"a b\"\n- c", "- \"--token\"\n- [redacted]\n- c", 1)]
+    #[case::pair_in_yaml(
+        "- name: DB_PASSWORD\n  value: two words\n- name: LEVEL\n  value: info",
+        "- name: DB_PASSWORD\n  value: [redacted]\n- name: LEVEL\n  value: info",
+        1
+    )]
+    #[case::pair_in_json(
+        r#"[{"name":"DB_PASSWORD","value":"a b","n":1}]"#,
+        r#"[{"name":"DB_PASSWORD","value":[redacted],"n":1}]"#,
+        1
+    )]
+    #[case::pair_in_json_in_json(
+        r#"{\"key\":\"API_TOKEN\",\"value\":\"a b\"}"#,
+        r#"{\"key\":\"API_TOKEN\",\"value\":[redacted]}"#,
+        1
+    )]
+    #[case::pair_of_go(
+        "{Name:DB_PASSWORD Value:abc ValueFrom:nil}",
+        "{Name:DB_PASSWORD Value:[redacted] ValueFrom:nil}",
+        1
+    )]
+    #[case::pair_of_a_header(
+        "- name: Authorization\n  value: Bearer abc",
+        "- name: Authorization\n  value: [redacted]",
+        1
+    )]
     #[case::docker(r#"{"auths":{"r":{"auth":"YXBwOnBhc3M="}}}"#, r#"{"auths":{"r":{"auth":[redacted]}}}"#, 1)]
     #[case::ldap("userPassword: {SSHA}aGk=", "userPassword: [redacted]", 1)]
     #[case::kubeconfig("client-key-data: TUlJRQ==", "client-key-data: [redacted]", 1)]
@@ -325,6 +388,39 @@ mod tests {
     #[case::url_after_a_port("http://a:80/x redis://:hunter22@b", "http://a:80/x redis://:[redacted]@b", 1)]
     #[case::slash_before_a_password("redis://app:/abc@b", "redis://app:[redacted]@b", 1)]
     #[case::numeric_password("redis://app:12345@b", "redis://app:[redacted]@b", 1)]
+    #[case::token_in_a_url("https://a1b2c3d4e5f6g7h8@git.example.com/x", "https://[redacted]@git.example.com/x", 1)]
+    #[case::data_source("app:hunter22@tcp(db:3306)/shop", "app:[redacted]@tcp(db:3306)/shop", 1)]
+    #[case::data_source_after_a_token(
+        "a:https://a1b2c3d4e5f6g7h8@tcp(db:3306)/shop",
+        "a:[redacted]@tcp(db:3306)/shop",
+        1
+    )]
+    #[case::webhook("post https://hooks.slack.com/services/T0/B0/abc now", "post [redacted] now", 1)]
+    #[case::users_in_urls(
+        "ssh://git@github.com/x https://bob@git.example.com https://continuous-integration@git.example.com",
+        "ssh://git@github.com/x https://bob@git.example.com https://continuous-integration@git.example.com",
+        0
+    )]
+    #[case::names_of_references(
+        "secretName: db\ntokenExpirationSeconds: 604800\nPASSWORD_FILE=/run/db",
+        "secretName: db\ntokenExpirationSeconds: 604800\nPASSWORD_FILE=/run/db",
+        0
+    )]
+    #[case::references_in_braces(
+        r#"imagePullSecrets: [{name: x}], "imagePullSecrets":[{"name":"x"}], secrets: []"#,
+        r#"imagePullSecrets: [{name: x}], "imagePullSecrets":[{"name":"x"}], secrets: []"#,
+        0
+    )]
+    #[case::references_in_lines(
+        "imagePullSecrets:\n- name: x\nsecret:\n  secretName: y\nsecretKeyRef:\n  name: z\n  key: password\n",
+        "imagePullSecrets:\n- name: x\nsecret:\n  secretName: y\nsecretKeyRef:\n  name: z\n  key: password\n",
+        0
+    )]
+    #[case::pairs_without_secrets(
+        "- name: LEVEL\n  value: info\n- key: token\n  operator: Exists\n- name: API_TOKEN\n  value:\n",
+        "- name: LEVEL\n  value: info\n- key: token\n  operator: Exists\n- name: API_TOKEN\n  value:\n",
+        0
+    )]
     #[case::an_image("registry/secret-store:1.2.3", "registry/secret-store:1.2.3", 0)]
     #[case::an_author("author: Bob", "author: Bob", 0)]
     #[case::a_boolean("automountServiceAccountToken: false", "automountServiceAccountToken: false", 0)]
@@ -343,8 +439,8 @@ mod tests {
         0
     )]
     #[case::a_sentence_about_a_flag(
-        "use --token to sign in, --password --verbose",
-        "use --token to sign in, --password --verbose",
+        "use --token to sign in, --password --verbose, or pass --secret, then restart",
+        "use --token to sign in, --password --verbose, or pass --secret, then restart",
         0
     )]
     #[case::an_image_named_token("registry/token:v1 uses", "registry/token:v1 uses", 0)]
@@ -377,6 +473,10 @@ mod tests {
     #[case::urls("a://b:c")]
     #[case::ports("a://b:1/")]
     #[case::encoded("LS0tLS1CRUdJTi")]
+    #[case::open_lists("password=[a")]
+    #[case::block_lists("token:\n- ")]
+    #[case::pairs("name:token value:\"")]
+    #[case::flags("--token, ")]
     fn long_texts_are_searched_in_linear_time(#[case] part: &str) {
         assert!(!redact_text(&part.repeat(50_000)).0.is_empty());
     }

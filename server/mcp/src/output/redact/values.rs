@@ -48,7 +48,7 @@ fn strip_quotes(value: &str) -> &str {
     value.trim_start_matches('\\').trim_matches(['"', '\'']).trim_end_matches('\\')
 }
 
-/// Length in bytes of the value at the start of a text; 0 if there is none, or an object.
+/// Length in bytes of the value at the start of a text; 0 if there is none, an object, or a list of objects.
 pub(super) fn value_length(text: &str) -> usize {
     if let Some(rest) = text.strip_prefix(REDACTED) {
         return REDACTED.len() + word_length(rest);
@@ -111,18 +111,72 @@ fn is_closing(backslashes: usize, escapes: usize) -> bool {
     backslashes.checked_sub(escapes).is_none_or(|more| more.is_multiple_of(2 * (escapes + 1)))
 }
 
-/// Length of a list of values in quotes; `None` for other text.
+/// Length of a list of values in brackets; 0 if it is empty or contains objects, and `None` for other text. A list without a
+/// closing bracket ends with its last value.
 fn list_length(text: &str) -> Option<usize> {
     let is_between = |character: char| character.is_whitespace() || character == ',';
-    let mut rest = text.get(1..)?.trim_start_matches(is_between);
-    let first = rest;
-    while let Some(length) = quoted_length(rest).filter(|length| *length > 0) {
+    let first = text.get(1..)?.trim_start_matches(is_between);
+    let is_empty = first.strip_prefix(']').is_some_and(|after| word_length(after) == 0);
+    if is_empty || first.starts_with('{') {
+        return Some(0);
+    }
+    let mut rest = first;
+    loop {
+        let length = item_length(rest);
+        if length == 0 {
+            break;
+        }
         rest = rest.get(length..)?.trim_start_matches(is_between);
     }
     if rest.len() == first.len() {
         return None;
     }
-    Some(text.len() - rest.strip_prefix(']').unwrap_or(rest).len())
+    let after = rest.strip_prefix(']').or_else(|| rest.get(word_length(rest)..)).unwrap_or(rest);
+    Some(text.len() - after.len())
+}
+
+/// Length of an item of a list, in quotes or without; 0 if there is none.
+fn item_length(text: &str) -> usize {
+    if let Some(rest) = text.strip_prefix(REDACTED) {
+        return REDACTED.len() + word_length(rest);
+    }
+    quoted_length(text).unwrap_or_else(|| plain_item_length(text))
+}
+
+/// Length of an item without quotes, which may contain spaces; 0 if neither a comma nor a bracket ends it.
+fn plain_item_length(text: &str) -> usize {
+    let end = text.find([',', ']', '\n', '[', '{', '"', '\\']).unwrap_or(text.len());
+    let is_item = text.get(end..).is_some_and(|after| after.trim_start().starts_with([',', ']']));
+    if is_item { end } else { 0 }
+}
+
+/// Length of a YAML list with an item in each line, without its last line break; 0 for a list of objects. The text starts at
+/// the first item, whose line has this indentation.
+pub(super) fn block_list_length(text: &str, indentation: usize) -> usize {
+    let first = text.trim_start_matches(['-', ' ']);
+    if first.starts_with('{') || begins_with_key(first) {
+        return 0;
+    }
+    let is_item = |line: &str| line.trim_end() == "-" || line.starts_with("- ");
+    let belongs_to_list = |line: &str| {
+        let (indent, content) = (indentation_of(line), line.trim_start());
+        content.is_empty() || indent > indentation || indent == indentation && is_item(content)
+    };
+    let lines = text.split_inclusive('\n').enumerate().take_while(|(nth, line)| *nth == 0 || belongs_to_list(line));
+    let length = lines.map(|(_, line)| line.len()).sum::<usize>();
+    text.get(..length).unwrap_or(text).trim_end().len()
+}
+
+/// True for the first field of an object in YAML, such as `name: x`.
+pub(super) fn begins_with_key(text: &str) -> bool {
+    let is_of_key = |character: char| character.is_ascii_alphanumeric() || "_-./".contains(character);
+    let rest = text.trim_start_matches(is_of_key);
+    let after = rest.strip_prefix(':').filter(|_| rest.len() < text.len());
+    after.is_some_and(|after| after.is_empty() || after.starts_with(char::is_whitespace))
+}
+
+fn indentation_of(line: &str) -> usize {
+    line.len() - line.trim_start_matches([' ', '\t']).len()
 }
 
 /// Length of a block of indented lines in YAML, without its last line break; `None` for other text.
@@ -131,13 +185,13 @@ fn block_length(text: &str) -> Option<usize> {
     if !header.trim_end().bytes().all(|byte| byte.is_ascii_digit() || b"|>+-".contains(&byte)) {
         return None;
     }
-    let indent = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
     let first = rest.lines().find(|line| !line.trim().is_empty())?;
-    let block_indent = indent(first);
+    let block_indent = indentation_of(first);
     if block_indent == 0 {
         return None;
     }
-    let lines = rest.split_inclusive('\n').take_while(|line| line.trim().is_empty() || indent(line) >= block_indent);
+    let lines =
+        rest.split_inclusive('\n').take_while(|line| line.trim().is_empty() || indentation_of(line) >= block_indent);
     let end = header.len() + 1 + lines.map(str::len).sum::<usize>();
     Some(text.get(..end)?.trim_end().len())
 }
@@ -163,6 +217,13 @@ mod tests {
     #[case::truncated("\"a b\nc", "\"a b")]
     #[case::list(r#"["a","b"],"c""#, r#"["a","b"]"#)]
     #[case::truncated_list(r#"["a", "b"#, r#"["a", "b"#)]
+    #[case::plain_list("[a, b c], d", "[a, b c]")]
+    #[case::plain_list_in_lines("[\n  a,\n  b\n]\nc", "[\n  a,\n  b\n]")]
+    #[case::one_plain_item("[a b]", "[a b]")]
+    #[case::truncated_plain_list("[a, b", "[a, b")]
+    #[case::redacted_item("[[redacted], b]", "[[redacted], b]")]
+    #[case::a_list_of_objects("[{name: a}]", "")]
+    #[case::an_empty_list("[ ], a", "")]
     #[case::bracket("[a b", "[a")]
     #[case::block("|-\n  a\n\n  b\nc: d", "|-\n  a\n\n  b")]
     #[case::a_sign("|a b", "|a")]
@@ -176,6 +237,18 @@ mod tests {
     #[case::nothing("", "")]
     fn extents_of_values_are_found(#[case] text: &str, #[case] expected: &str) {
         assert_eq!(&text[..value_length(text)], expected);
+    }
+
+    #[rstest]
+    #[case::lines("- a\n- b c\nd: e", 0, "- a\n- b c")]
+    #[case::indented("- a\n    b\n\n  - c\n  d: e", 2, "- a\n    b\n\n  - c")]
+    #[case::outer_item("- a\n- d: e", 2, "- a")]
+    #[case::quotes("- \"a: b\"\n- c", 0, "- \"a: b\"\n- c")]
+    #[case::an_address("- http://a", 0, "- http://a")]
+    #[case::objects("- name: a\n- name: b", 0, "")]
+    #[case::objects_in_braces("- {name: a}", 0, "")]
+    fn extents_of_block_lists_are_found(#[case] text: &str, #[case] indentation: usize, #[case] expected: &str) {
+        assert_eq!(&text[..block_list_length(text, indentation)], expected);
     }
 
     #[rstest]

@@ -11,7 +11,7 @@ const LINE_LENGTHS: [usize; 3] = [64, 70, 76];
 /// be a digest.
 const MIN_RUN: usize = 2;
 
-/// Separator of the labels of blocks.
+/// Dashes around the label in a block's first and last line.
 const DASHES: &str = "-----";
 
 /// Kind of a line.
@@ -119,8 +119,8 @@ fn is_body(text: &str) -> bool {
     text.bytes().all(|byte| is_base64(byte) || b"= ".contains(&byte))
 }
 
-/// Marks the lines of blocks from their first lines on. Lines of a key are not checked, because headers and prefixes may
-/// be between them.
+/// Marks the lines of blocks, starting at their first lines. The lines of a key are not checked, because headers and
+/// prefixes may be between them.
 fn mark_after_begin(lines: &[&str], kinds: &mut [LineKind]) {
     let mut current_block: Option<(LineKind, Frame, usize)> = None;
     for (line, kind) in lines.iter().zip(kinds) {
