@@ -16,7 +16,11 @@ use super::watch::{Source, Watch};
 use crate::Error;
 use crate::cache::Change;
 use crate::runtime::dynamic_client::Resource;
-use crate::runtime::workqueue::{AnyQueue, Priority, Queue};
+use crate::runtime::workqueue::{AnyQueue, Outcome, Priority, Queue};
+use crate::runtime::write_fence::Fence;
+
+/// Time for which a reconcile may continue after the write fence has ended, such as to record the writes that it has completed.
+const FENCED_GRACE: Duration = Duration::from_secs(10);
 
 pub(crate) type Task = BoxFuture<'static, Result<(), String>>;
 
@@ -55,6 +59,8 @@ pub(super) struct ControllerEntry<C: Controller> {
     workers: usize,
     resync_period: Option<Duration>,
     is_enabled: bool,
+    /// Its end stops the reconciles.
+    fence: Fence,
 }
 
 impl<C: Controller> ControllerEntry<C> {
@@ -67,6 +73,7 @@ impl<C: Controller> ControllerEntry<C> {
             workers: C::workers(config),
             resync_period: C::resync_period(config),
             is_enabled: config.controllers.should_run(C::SWITCH),
+            fence: config.fence.clone(),
         })
     }
 
@@ -147,8 +154,9 @@ impl<C: Controller> RegisteredController for ControllerEntry<C> {
         if self.queue.is_closed() {
             return Vec::new();
         }
-        let controller = Arc::clone(&self.controller);
-        let reconcile = move |key| Arc::clone(&controller).reconcile(key);
+        let (controller, fence) = (Arc::clone(&self.controller), self.fence.clone());
+        let reconcile =
+            move |key| stop_after_fence(Arc::clone(&controller).reconcile(key), fence.clone(), FENCED_GRACE);
         let mut tasks = vec![self.queue.clone().run(self.workers, stop.clone(), reconcile).boxed()];
         tasks.extend(Arc::clone(&self.controller).key_source(stop.clone()));
         if let Some(period) = self.resync_period {
@@ -156,6 +164,24 @@ impl<C: Controller> RegisteredController for ControllerEntry<C> {
             tasks.push(resync_periodically(controller, queue, period, stop).boxed());
         }
         tasks
+    }
+}
+
+/// Runs a reconcile, and cancels it if it continues for `grace` after the fence has ended: a former leader must stop its controllers
+/// soon, but a reconcile may call several webhooks with long timeouts one after the other.
+async fn stop_after_fence(
+    reconcile: impl Future<Output = Result<Outcome, Error>>,
+    fence: Fence,
+    grace: Duration,
+) -> Result<Outcome, Error> {
+    let grace_ends = async {
+        fence.wait_for_end().await;
+        tokio::time::sleep(grace).await;
+    };
+    tokio::select! {
+        biased;
+        result = reconcile => result,
+        () = grace_ends => Err(Error::Fenced("the reconcile".to_owned())),
     }
 }
 
@@ -172,6 +198,34 @@ async fn resync_periodically<C: Controller>(
         }
         if stop.run_until_cancelled(tokio::time::sleep(period)).await.is_none() {
             return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::fence_is_open(false, true)]
+    #[case::completes_after_the_fence_has_ended(true, true)]
+    #[case::continues_after_the_fence_has_ended(true, false)]
+    #[tokio::test]
+    async fn a_reconcile_is_cancelled_after_the_fence_has_ended(#[case] has_ended: bool, #[case] completes: bool) {
+        let fence = Fence::default();
+        if has_ended {
+            fence.close();
+        }
+        let reconcile = async {
+            match completes {
+                true => Ok(Outcome::Done),
+                false => std::future::pending().await,
+            }
+        };
+        match stop_after_fence(reconcile, fence, Duration::ZERO).await {
+            Ok(outcome) => assert!(completes && outcome == Outcome::Done),
+            Err(error) => assert!(!completes && matches!(error, Error::Fenced(_)), "{error}"),
         }
     }
 }

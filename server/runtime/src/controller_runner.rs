@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::leader_election::{Election, ElectionThread};
 pub use election_task::ControllersHang;
-use election_task::{ControllerFactory, ElectionReaders, ElectionTask, RunningControllers};
+use election_task::{ControllerFactory, ElectionReaders, ElectionTask, HANG_LIMIT, RunningControllers, stop_within};
 
 /// Determines when the controllers of this process are active.
 #[derive(Clone)]
@@ -112,25 +112,34 @@ impl ControllerRunner {
         let stop = CancellationToken::new();
         match leader_election_mode {
             LeaderElectionMode::Always => {
+                let fence = config.fence.clone();
                 let manager = Manager::start(cache.clone(), config, stop.clone());
-                Self::without_election(manager, LeadershipStatus::Always, stop)
+                Self::without_election(manager, Some(fence), LeadershipStatus::Always, stop)
             }
             LeaderElectionMode::Never => {
                 let manager = Manager::observe(cache.clone(), config, stop.clone());
-                Self::without_election(manager, LeadershipStatus::Never, stop)
+                Self::without_election(manager, None, LeadershipStatus::Never, stop)
             }
             LeaderElectionMode::Elected(election) => Self::with_election(cache, config, election, stop),
         }
     }
 
-    fn without_election(manager: Manager, status: LeadershipStatus, stop: CancellationToken) -> Self {
+    /// `fence` is that of active controllers.
+    fn without_election(
+        manager: Manager,
+        fence: Option<Fence>,
+        status: LeadershipStatus,
+        stop: CancellationToken,
+    ) -> Self {
         let current = Arc::new(ArcSwap::from_pointee(ManagerReaders::new(&manager)));
         let (leadership_sender, leadership) = watch::channel(status);
         let (_, hang) = watch::channel(None);
         let stop_token = stop.clone();
         let task = tokio::spawn(async move {
             stop_token.cancelled().await;
-            manager.stop().await;
+            if let Err(hang) = stop_within(HANG_LIMIT, manager, fence.as_ref()).await {
+                tracing::error!(error = %hang, "the process stops without its controllers");
+            }
             drop(leadership_sender);
         });
         Self { current, leadership, hang, task: Mutex::new(Some(task)), stop, _election_thread: None }

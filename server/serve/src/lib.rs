@@ -80,6 +80,7 @@ impl Server {
     pub async fn start(self, stop: &CancellationToken) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut running = RunningServer::prepare(self).await?;
+        // The start of the controllers is its last step, so that controllers cannot hang before it ends.
         let result = tokio::select! {
             result = running.start() => result,
             () = stop.cancelled() => Ok(()),

@@ -25,7 +25,7 @@ use super::scheduled_writes::{ScheduledWrite, ScheduledWrites, WriteKind};
 const CACHE_CAPACITY: usize = 4096;
 /// Maximum number of scheduled writes of each class: failures, successes and counts. Further ones are dropped.
 const MAX_SCHEDULED: usize = 4096;
-/// Number of distinct messages from which on similar events (of one object, severity and reason) are combined.
+/// Number of distinct messages at which similar events (of one object, severity and reason) are combined.
 /// As in client-go.
 const MAX_SIMILAR: usize = 10;
 /// Time without a similar event after which the messages are counted from zero again. As in client-go.

@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use super::LeadershipStatus;
 use crate::leader_election::{Campaign, Election, ElectionOutcome, Heartbeat, Timings, attempt_timeout, retry_delay};
 
-/// Time within which controllers must stop, and their runtime must run a task after it missed the renew deadline. Requests
-/// to API servers are aborted when the write fence ends, and those to webhooks and estimators have timeouts of at most ten
-/// seconds by default, so that only controllers that hang need longer.
-const HANG_LIMIT: Duration = Duration::from_secs(60);
+/// Time within which controllers must stop, and their runtime must run a task after it missed the renew deadline. Soon after the
+/// write fence ends, running reconciles are cancelled at their next await, so that only controllers that hang need longer. Without
+/// leader election, a slow reconcile may need longer as well.
+pub(super) const HANG_LIMIT: Duration = Duration::from_secs(60);
 
 /// The controllers do not stop, or their runtime runs no tasks, so this process can neither lead nor stand by.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -261,19 +261,28 @@ impl<F: ControllerFactory> ElectionTask<F> {
         Ok(())
     }
 
-    /// Stops the controllers. If they do not stop in time, their write fence is closed.
+    /// Stops the controllers: see [`stop_within`].
     async fn stop_controllers(&mut self) -> Result<(), ControllersHang> {
         let (controllers, fence) = match std::mem::replace(&mut self.state, State::Stopped) {
             State::Observing(controllers) => (controllers, None),
             State::Active { controllers, fence, .. } => (controllers, Some(fence)),
             State::Stopped => return Ok(()),
         };
-        let result = run_within(self.hang_limit, controllers.stop()).await;
-        if let (Err(_), Some(fence)) = (&result, fence) {
-            fence.close();
-        }
-        result
+        stop_within(self.hang_limit, controllers, fence.as_ref()).await
     }
+}
+
+/// Stops controllers. If they do not stop in time, their write fence is closed.
+pub(super) async fn stop_within(
+    limit: Duration,
+    controllers: impl RunningControllers,
+    fence: Option<&Fence>,
+) -> Result<(), ControllersHang> {
+    let result = run_within(limit, controllers.stop()).await;
+    if let (Err(_), Some(fence)) = (&result, fence) {
+        fence.close();
+    }
+    result
 }
 
 /// Waits for controllers or their runtime.

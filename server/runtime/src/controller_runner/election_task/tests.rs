@@ -152,6 +152,26 @@ fn open_fences(fences: &Mutex<Vec<Fence>>) -> Vec<bool> {
     fences.lock().iter().map(|fence| fence.is_open(ClockReading::now())).collect()
 }
 
+/// Controllers that never stop.
+struct StuckControllers;
+
+impl RunningControllers for StuckControllers {
+    fn health(&self) -> Result<(), UnhealthyReason> {
+        Ok(())
+    }
+
+    async fn stop(self) {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn controllers_that_do_not_stop_in_time_must_not_write() {
+    let (limit, fence) = (Duration::from_millis(1), Fence::default());
+    assert_eq!(stop_within(limit, StuckControllers, Some(&fence)).await, Err(ControllersHang(limit)));
+    assert!(!fence.is_open(ClockReading::now()));
+}
+
 #[test]
 fn a_leader_that_hangs_gives_up_and_reports_it_and_another_candidate_takes_over() {
     let (election, mut first, mut second) = TestElection::start();
