@@ -80,8 +80,7 @@ impl CommitPolicy {
                 let last = uncommitted.last_at.unwrap_or(first_at);
                 (first_at + self.interval * 10).min(last + self.interval)
             }
-            MergeMode::Burst => first_at + self.commit_delay(self.interval * 7 / 5),
-            MergeMode::Following => first_at + self.commit_delay(self.interval),
+            MergeMode::Burst | MergeMode::Following => first_at + self.commit_delay(),
         })
     }
 
@@ -100,8 +99,8 @@ impl CommitPolicy {
     }
 
     /// Delay of the commit after the first change. The interval includes the duration of the commit.
-    fn commit_delay(&self, interval: Duration) -> Duration {
-        interval.saturating_sub(self.commit_took).max(interval / 2)
+    fn commit_delay(&self) -> Duration {
+        self.interval.saturating_sub(self.commit_took).max(self.interval / 2)
     }
 }
 
@@ -116,8 +115,8 @@ mod tests {
     #[case::few_changes(10, 0, 0, MergeMode::Following, 500)]
     #[case::commits_take_time(10, 0, 100, MergeMode::Following, 400)]
     #[case::commits_take_long(10, 0, 900, MergeMode::Following, 250)]
-    #[case::burst(600, 0, 0, MergeMode::Burst, 700)]
-    #[case::commits_take_long_in_a_burst(600, 0, 900, MergeMode::Burst, 350)]
+    #[case::burst(600, 0, 0, MergeMode::Burst, 500)]
+    #[case::commits_take_long_in_a_burst(600, 0, 900, MergeMode::Burst, 250)]
     #[case::many_changes(1_001, 0, 0, MergeMode::Filling, 1_501)]
     #[case::far_behind(10, 1_001, 0, MergeMode::Filling, 510)]
     fn commits_are_fewer_far_behind(
