@@ -71,7 +71,7 @@ impl Drop for Inner {
 /// A store that was opened for a cache.
 pub(crate) struct OpenedStore {
     pub store: Arc<dyn Store>,
-    /// The same store as its concrete type if replicas share it; None for a single process.
+    /// The store with its concrete type if replicas share it; None for a single process.
     pub replicated: Option<Arc<PostgresStore>>,
     pub codec: Arc<Codec>,
 }

@@ -56,7 +56,7 @@ fn check_text(
         }
     };
     report.documents = inspection.documents;
-    let damaged = !inspection.damaged.is_empty();
+    let is_damaged = !inspection.damaged.is_empty();
     for file in inspection.damaged {
         report.add_problem(format!("the text index's file {} is damaged", file.display()));
     }
@@ -66,7 +66,7 @@ fn check_text(
         return;
     }
     report.behind = latest.0.saturating_sub(inspection.seq.0);
-    if is_unchanged && inspection.seq == latest && !damaged && inspection.documents != report.records {
+    if is_unchanged && inspection.seq == latest && !is_damaged && inspection.documents != report.records {
         report.add_problem(format!(
             "the text index has {} documents of {} records",
             inspection.documents, report.records

@@ -42,8 +42,8 @@ impl ListQuery {
 
     /// True if the query selects a record of the collection.
     pub fn matches(&self, record: &Record) -> Result<bool, Error> {
-        let namespace = self.namespaces.as_ref().is_none_or(|names| names.contains(&*record.key.namespace));
-        Ok(namespace && selects(self.labels.as_ref(), self.fields.as_ref(), record)?)
+        let is_in_namespaces = self.namespaces.as_ref().is_none_or(|names| names.contains(&*record.key.namespace));
+        Ok(is_in_namespaces && selects(self.labels.as_ref(), self.fields.as_ref(), record)?)
     }
 
     pub(crate) fn scan(&self) -> Scan {

@@ -213,7 +213,7 @@ pub struct Summary {
     pub next: Option<Cursor>,
     /// True if the deadline or a limit was reached: totals and counts are lower bounds.
     pub incomplete: bool,
-    /// The newest change that the response certainly includes.
+    /// The newest change that the response is guaranteed to include.
     pub seq: Seq,
     /// Number of changes in the cache that are newer than `seq`.
     pub behind: u64,

@@ -94,7 +94,7 @@ impl Searcher {
     }
 
     /// True if a caller's permissions, or the clusters in which they are known, may differ from those of an earlier decision.
-    pub async fn has_other_permissions(&self, caller: &UserInfo, basis: &DecisionBasis, timeout: Duration) -> bool {
+    pub async fn permissions_may_differ(&self, caller: &UserInfo, basis: &DecisionBasis, timeout: Duration) -> bool {
         let permissions = self.permissions_of(caller, Instant::now() + timeout).await;
         permissions.changed_from(basis).is_none_or(|changed| !changed.is_empty())
     }
@@ -119,8 +119,8 @@ impl Searcher {
     async fn searchable_at(&self, seq: Seq, deadline: Instant) -> Result<(), Error> {
         let (mut searchable, mut applied) = (self.searchable(), self.applied_seq());
         let both = async {
-            let found = searchable.wait_for(|reached| *reached >= seq).await.is_ok();
-            found && applied.wait_for(|reached| *reached >= seq).await.is_ok()
+            let is_searchable = searchable.wait_for(|reached| *reached >= seq).await.is_ok();
+            is_searchable && applied.wait_for(|reached| *reached >= seq).await.is_ok()
         };
         match tokio::time::timeout_at(deadline.into(), both).await {
             Ok(true) => Ok(()),

@@ -105,7 +105,7 @@ impl Searcher {
             store: Arc::clone(&cache.store),
             tail: Arc::clone(&cache.tail),
             states: Arc::clone(&cache.states),
-            outlives_outages: options.store.outlives_outages(),
+            tolerates_outages: options.store.tolerates_outages(),
         };
         let workers: [Worker; 2] = [("text index", worker), ("authorization", Box::pin(follower.run(stop.clone())))];
         let inner = Inner {

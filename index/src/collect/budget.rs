@@ -41,23 +41,23 @@ impl Budget {
         self.cluster_permits as usize * PERMIT_BYTES
     }
 
-    /// Waits for a share of a cluster. A larger request than the cluster's maximum gets the maximum. Fails after the
-    /// cache was stopped.
+    /// Waits for a share of a cluster. A request that exceeds the cluster's maximum gets the maximum. Fails after the cache
+    /// has stopped.
     pub async fn acquire(&self, cluster: &ClusterName, bytes: usize) -> Result<Share, Error> {
-        let number = permits(bytes).min(self.cluster_permits);
-        let own = {
+        let count = permits(bytes).min(self.cluster_permits);
+        let cluster_semaphore = {
             let mut clusters = self.clusters.lock();
-            let own = clusters.entry(cluster.clone());
-            Arc::clone(own.or_insert_with(|| Arc::new(Semaphore::new(self.cluster_permits as usize))))
+            let entry = clusters.entry(cluster.clone());
+            Arc::clone(entry.or_insert_with(|| Arc::new(Semaphore::new(self.cluster_permits as usize))))
         };
-        // First the cluster's own share: waiting for it does not block other clusters.
-        let cluster = own.acquire_many_owned(number).await.map_err(|_| Error::Stopped)?;
-        let all = Arc::clone(&self.all).acquire_many_owned(number).await.map_err(|_| Error::Stopped)?;
-        self.metrics.bytes_in_flight.add(u64::from(number) * PERMIT_BYTES as u64);
+        // The cluster's own share is acquired first, because waiting for it does not block other clusters.
+        let cluster = cluster_semaphore.acquire_many_owned(count).await.map_err(|_| Error::Stopped)?;
+        let all = Arc::clone(&self.all).acquire_many_owned(count).await.map_err(|_| Error::Stopped)?;
+        self.metrics.bytes_in_flight.add(u64::from(count) * PERMIT_BYTES as u64);
         Ok(Share { cluster: Some(cluster), all: Some(all), metrics: Arc::clone(&self.metrics) })
     }
 
-    /// Removes clusters that are not to be kept. Shares that they still hold return to the total when released.
+    /// Removes all clusters for which `keep` is false. Shares that they still hold return to the total when released.
     pub fn retain(&self, keep: impl Fn(&ClusterName) -> bool) {
         self.clusters.lock().retain(|cluster, _| keep(cluster));
     }
@@ -74,8 +74,8 @@ impl Share {
         drop(self.split_off(self.permits().saturating_sub(permits(bytes) as usize)));
     }
 
-    fn split_off(&mut self, number: usize) -> Self {
-        let part = |permit: &mut Option<OwnedSemaphorePermit>| permit.as_mut().and_then(|permit| permit.split(number));
+    fn split_off(&mut self, count: usize) -> Self {
+        let part = |permit: &mut Option<OwnedSemaphorePermit>| permit.as_mut().and_then(|permit| permit.split(count));
         Self { cluster: part(&mut self.cluster), all: part(&mut self.all), metrics: Arc::clone(&self.metrics) }
     }
 
@@ -109,12 +109,12 @@ mod tests {
         let mut all_of_one = budget.acquire(&one, 1 << 30).await.unwrap();
         assert_eq!(metrics.bytes_in_flight.get(), 16 << 10);
         assert!(budget.acquire(&one, 1).now_or_never().is_none(), "the cluster has its maximum");
-        let of_two = budget.acquire(&two, 10 << 10).now_or_never().unwrap().unwrap();
+        let share_of_two = budget.acquire(&two, 10 << 10).now_or_never().unwrap().unwrap();
         let part = all_of_one.split(5000);
         assert_eq!(metrics.bytes_in_flight.get(), 26 << 10, "a part counts once");
         all_of_one.shrink(1);
         assert_eq!(metrics.bytes_in_flight.get(), (1 + 5 + 10) << 10);
-        drop((all_of_one, of_two));
+        drop((all_of_one, share_of_two));
         assert!(
             budget.acquire(&one, 11 << 10).now_or_never().is_some()
                 && budget.acquire(&one, 12 << 10).now_or_never().is_none()

@@ -37,7 +37,7 @@ pub(super) async fn run(
         let wait = match rediscover(&client, last_discovery.as_ref()).await {
             Ok(found) => {
                 retries.reset();
-                let stale = !found.resources.stale.is_empty();
+                let has_stale_groups = !found.resources.stale.is_empty();
                 // Published first, because collectors read kinds from it.
                 let published = shared.publish_served(&cluster, Arc::clone(&found.resources));
                 last_discovery = Some(found);
@@ -52,7 +52,7 @@ pub(super) async fn run(
                     expectations.clear();
                     attempts = 0;
                 }
-                match (attempts, stale) {
+                match (attempts, has_stale_groups) {
                     (1.., _) => EXPECTATION_BACKOFF.delay(attempts),
                     (0, true) => STALE_INTERVAL,
                     (0, false) => DISCOVERY_INTERVAL,

@@ -1,12 +1,11 @@
-//! Comparison of resourceVersions, as far as clients may compare them: decimal numbers of any length. All others
-//! are opaque.
+//! Comparison of resourceVersions. Clients may compare decimal numbers, of any length; all other versions are opaque.
 
 use std::cmp::Ordering;
 
 /// Compares two versions; None if one of them is opaque.
 pub fn compare(left: &str, right: &str) -> Option<Ordering> {
-    let numbers = is_number(left) && is_number(right);
-    numbers.then(|| left.len().cmp(&right.len()).then_with(|| left.cmp(right)))
+    let are_numbers = is_number(left) && is_number(right);
+    are_numbers.then(|| left.len().cmp(&right.len()).then_with(|| left.cmp(right)))
 }
 
 /// True if `version` is older; false if one of them is opaque.

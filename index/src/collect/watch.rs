@@ -207,7 +207,7 @@ impl Collector {
         let version = page.metadata.resource_version;
         match &progress.position {
             Some(position) if is_older(&version, position) => Ok(WatchEnd::Expired(format!(
-                "it returned from resourceVersion {position} to {version}; listing again"
+                "it went back from resourceVersion {position} to {version}; listing again"
             ))),
             _ => Ok(WatchEnd::Closed),
         }
@@ -278,14 +278,14 @@ impl Collector {
         };
         // The version of a write is already parsed.
         let version = write.as_ref().map_or_else(|| self.version(event.object), |write| version_of(write).to_owned());
-        let reached = received.version.as_deref().or(progress.position.as_deref());
-        match reached.filter(|reached| is_older(&version, reached)) {
+        let position = received.version.as_deref().or(progress.position.as_deref());
+        match position.filter(|position| is_older(&version, position)) {
             None => {
                 received.writes.extend(write);
                 received.version = Some(version).filter(|version| !version.is_empty()).or(received.version.take());
             }
             Some(_) if write.is_some() => received.late.extend(write),
-            Some(reached) => received.inconsistency = Some(older_version_reason(&version, reached)),
+            Some(position) => received.inconsistency = Some(older_version_reason(&version, position)),
         }
         Ok(None)
     }
@@ -321,11 +321,11 @@ impl Collector {
             // Late writes are compared with the stored objects.
             self.send_and_wait(Vec::new(), Progress::default()).await?;
         }
-        let reached = progress.position.as_deref().unwrap_or_default();
+        let position = progress.position.as_deref().unwrap_or_default();
         for write in late {
             if self.is_outdated(&write).await? {
                 self.shared.metrics.objects_outdated.add(1);
-                inconsistency = Some(older_version_reason(version_of(&write), reached));
+                inconsistency = Some(older_version_reason(version_of(&write), position));
             } else {
                 let share = self.acquire_share(size_of(&write)).await?;
                 self.send(vec![write], Progress::default(), share).await?;
@@ -339,7 +339,8 @@ impl Collector {
         Ok(())
     }
 
-    /// True if a newer version of the object is stored. A late new object may have been deleted since.
+    /// True if a newer version of the object is stored, or if the write puts an object that is not stored, because it may have
+    /// been deleted since.
     async fn is_outdated(&self, write: &RecordWrite) -> Result<bool, Error> {
         let (namespace, name) = write.key();
         let key = RecordKey { collection: self.key.clone(), namespace: namespace.into(), name: name.into() };
@@ -365,9 +366,9 @@ fn size_of(write: &RecordWrite) -> usize {
     }
 }
 
-fn older_version_reason(version: &str, reached: &str) -> String {
+fn older_version_reason(version: &str, position: &str) -> String {
     format!(
-        "it sent resourceVersion {version} after {reached}; it is an outdated replica or was restored; listing again"
+        "it sent resourceVersion {version} after {position}; it is an outdated replica or was restored; listing again"
     )
 }
 

@@ -49,7 +49,7 @@ impl Part {
 }
 
 impl Exporter {
-    /// Makes an index equal to the store at the start of the call or shortly after. Returns the uuid of the index.
+    /// Brings an index to the state of the store at the start of this call or later. Returns the uuid of the index.
     pub(super) async fn compare(
         &self,
         session: &mut Session,

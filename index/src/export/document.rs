@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// First part of the names of all indices.
+/// Prefix of the names of all indices.
 pub const PREFIX: &str = "kubernetes";
-/// Last part of the names of aliases by which Crowsnest writes; an index with such an alias was written by it.
+/// Suffix of the aliases through which Crowsnest writes. It identifies the indices that Crowsnest has written.
 const ALIAS_SUFFIX: &str = "crowsnest";
 /// Go's zero time, which Karmada writes for objects without a creation time.
 const NO_TIME: &str = "0001-01-01T00:00:00Z";

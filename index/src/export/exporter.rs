@@ -127,11 +127,11 @@ impl Exporter {
     /// Exports until the selection or the backend changes. If `outdated_epoch` is set, the saved state is not used: all
     /// indices are compared, with an epoch greater than `outdated_epoch`.
     async fn run_session(&self, outdated_epoch: Option<u64>, failures: &mut u32) -> Result<SessionEnd, ExportError> {
-        let found = self.client.detect().await?;
+        let server = self.client.detect().await?;
         let backend = indices::identity(&self.client).await?;
         self.update_progress(|progress| {
             progress.is_connected = true;
-            progress.backend = found.to_string();
+            progress.backend = server.to_string();
         });
         let mut selection = self.selection.clone();
         let selected = Arc::clone(&selection.borrow_and_update());
@@ -224,13 +224,13 @@ impl Exporter {
         selection: &mut watch::Receiver<Arc<Selection>>,
         failures: &mut u32,
     ) -> Result<SessionEnd, ExportError> {
-        let mut completed = self.states.version();
+        let mut state_changes = self.states.version();
         let mut check_at = Instant::now() + self.options.check_interval;
         loop {
             if selection.has_changed().unwrap_or(false) {
                 return Ok(SessionEnd::Restart);
             }
-            completed.borrow_and_update();
+            state_changes.borrow_and_update();
             self.compare_completed(session, failures).await?;
             let position = session.checkpoint.position;
             let page = self.source.changes_after(position).await?;
@@ -259,7 +259,7 @@ impl Exporter {
             let wake_at = if session.is_saved { check_at } else { check_at.min(save_at) };
             tokio::select! {
                 () = self.source.wait_for_changes(position) => {}
-                changed = completed.changed() => if changed.is_err() { return Ok(SessionEnd::Restart) },
+                changed = state_changes.changed() => if changed.is_err() { return Ok(SessionEnd::Restart) },
                 changed = selection.changed() => if changed.is_err() { return Ok(SessionEnd::Restart) } else { selection.mark_changed() },
                 () = tokio::time::sleep_until(wake_at) => {}
             }
@@ -285,7 +285,7 @@ impl Exporter {
         Ok(())
     }
 
-    /// Checks the backend and its indices. Returns false if the address now leads to another backend.
+    /// Checks the backend and its indices. Returns false if the address now belongs to another backend.
     async fn check(&self, session: &mut Session, failures: &mut u32) -> Result<bool, ExportError> {
         if indices::identity(&self.client).await? != session.checkpoint.backend {
             return Ok(false);
@@ -328,11 +328,11 @@ impl Exporter {
         changes: Vec<ObjectChange>,
         failures: &mut u32,
     ) -> Result<(), ExportError> {
-        let of_index = |change: ObjectChange| {
+        let with_index = |change: ObjectChange| {
             let index = session.selection.index_of(&change.key.collection, &change.key.namespace)?;
             (!change.uid.is_empty()).then_some((index, change))
         };
-        let selected: Vec<(String, ObjectChange)> = changes.into_iter().filter_map(of_index).collect();
+        let selected: Vec<(String, ObjectChange)> = changes.into_iter().filter_map(with_index).collect();
         if selected.is_empty() {
             return Ok(());
         }

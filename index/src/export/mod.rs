@@ -8,8 +8,8 @@
 //!
 //! An exporter follows the changes of the store, including deletions, from a position saved in the store. Without a
 //! position, or if the selection, the backend or an index has changed, each index is compared with the store by the
-//! uid and version of each document, so that only differences are written. Writes of Crowsnest are recognized
-//! without a field: the index has an alias, and the version of the document has an epoch.
+//! uid and version of each document, so that only differences are written. Documents
+//! of Crowsnest need no extra field: they are recognized by the alias of their index and the epoch in their version.
 
 mod compare;
 mod comparison;
@@ -88,7 +88,7 @@ pub(crate) struct BackendClaims {
 struct Claim {
     name: String,
     /// True if objects are selected for the backend.
-    selects: bool,
+    has_selection: bool,
 }
 
 impl BackendClaims {
@@ -99,13 +99,13 @@ impl BackendClaims {
         checkpoints: &CheckpointStore,
         name: &str,
         backend: &str,
-        selects: bool,
+        has_selection: bool,
     ) -> Result<bool, ExportError> {
         let others = checkpoints.all().await?;
         let others = others.into_iter().filter(|(owner, checkpoint)| owner != name && checkpoint.backend == backend);
         let (abandoned, live): (Vec<_>, Vec<_>) = others.partition(|(_, checkpoint)| checkpoint.abandoned_at.is_some());
         if let Some((_, checkpoint)) = live.first() {
-            return if selects {
+            return if has_selection {
                 Err(ExportError::DuplicateBackend(checkpoint.destination.clone()))
             } else {
                 Ok(false)
@@ -113,13 +113,17 @@ impl BackendClaims {
         }
         {
             let mut claimed = self.claimed.lock();
-            if let Some(conflicting) = claimed.get(backend).filter(|claim| claim.name != name && claim.selects) {
-                return if selects { Err(ExportError::DuplicateBackend(conflicting.name.clone())) } else { Ok(false) };
+            if let Some(conflicting) = claimed.get(backend).filter(|claim| claim.name != name && claim.has_selection) {
+                return if has_selection {
+                    Err(ExportError::DuplicateBackend(conflicting.name.clone()))
+                } else {
+                    Ok(false)
+                };
             }
             claimed.retain(|_, claim| claim.name != name);
-            claimed.insert(backend.to_owned(), Claim { name: name.to_owned(), selects });
+            claimed.insert(backend.to_owned(), Claim { name: name.to_owned(), has_selection });
         }
-        if selects {
+        if has_selection {
             // The aliases in the backend identify the indices to clean up.
             for (abandoned_name, _) in abandoned {
                 checkpoints.delete(&abandoned_name).await?;

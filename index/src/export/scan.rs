@@ -27,15 +27,15 @@ pub(super) struct FoundDocument {
 pub(super) struct Scan<'a> {
     client: &'a Client,
     index: &'a str,
-    size: usize,
-    scroll: Option<String>,
-    ended: bool,
+    page_size: usize,
+    scroll_id: Option<String>,
+    is_at_end: bool,
 }
 
 #[derive(Deserialize)]
 struct Page {
     #[serde(rename = "_scroll_id")]
-    scroll: Option<String>,
+    scroll_id: Option<String>,
     #[serde(rename = "_shards")]
     shards: Shards,
     #[serde(default)]
@@ -77,45 +77,45 @@ struct Metadata {
 }
 
 impl<'a> Scan<'a> {
-    pub fn new(client: &'a Client, index: &'a str, size: usize) -> Self {
-        Self { client, index, size, scroll: None, ended: false }
+    pub fn new(client: &'a Client, index: &'a str, page_size: usize) -> Self {
+        Self { client, index, page_size, scroll_id: None, is_at_end: false }
     }
 
     /// The next documents; empty at the end.
     pub async fn next(&mut self) -> Result<Vec<FoundDocument>, ExportError> {
-        if self.ended {
+        if self.is_at_end {
             return Ok(Vec::new());
         }
         let filter = "filter_path=_scroll_id,_shards.total,_shards.successful,hits.hits._id,hits.hits._version,hits.hits._source";
-        let request = match &self.scroll {
+        let request = match &self.scroll_id {
             None => {
                 let options = format!("scroll={SCROLL_TIMEOUT}&allow_partial_search_results=false&{filter}");
                 let path = format!("/{}/_search?{options}", self.index);
                 let body = json!({
-                    "size": self.size, "sort": ["_doc"], "version": true,
+                    "size": self.page_size, "sort": ["_doc"], "version": true,
                     "_source": [format!("metadata.annotations.{CACHED_FROM_CLUSTER}")],
                 });
                 Request::new(Method::POST, path).json(body.to_string())
             }
-            Some(scroll) => {
-                let body = json!({"scroll": SCROLL_TIMEOUT, "scroll_id": scroll}).to_string();
+            Some(scroll_id) => {
+                let body = json!({"scroll": SCROLL_TIMEOUT, "scroll_id": scroll_id}).to_string();
                 Request::new(Method::POST, format!("/_search/scroll?{filter}")).json(body)
             }
         };
         let page: Page = decode("documents", &self.client.send(&request).await?)?;
-        self.scroll = page.scroll.or(self.scroll.take());
+        self.scroll_id = page.scroll_id.or(self.scroll_id.take());
         let Shards { total, successful } = page.shards;
         if successful < total {
             return Err(ExportError::Partial { index: self.index.to_owned(), responded: successful, total });
         }
-        self.ended = page.hits.hits.is_empty();
+        self.is_at_end = page.hits.hits.is_empty();
         Ok(page.hits.hits.into_iter().map(FoundDocument::from).collect())
     }
 
     /// Closes the scroll. The backend also closes it after a timeout, so a failure is not reported.
     pub async fn close(self) {
-        let Some(scroll) = self.scroll else { return };
-        let body = json!({"scroll_id": [scroll]}).to_string();
+        let Some(scroll_id) = self.scroll_id else { return };
+        let body = json!({"scroll_id": [scroll_id]}).to_string();
         if let Err(error) = self.client.send(&Request::new(Method::DELETE, "/_search/scroll").json(body)).await {
             tracing::debug!(error = error.chain(), "cannot close a scroll of the backend");
         }

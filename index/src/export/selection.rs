@@ -87,8 +87,9 @@ impl Selection {
         &'s self,
         index: &'s str,
     ) -> impl Iterator<Item = (&'s CollectionKey, Option<&'s BTreeSet<String>>)> {
-        let of_index = move |(_, selected): &(&CollectionKey, &SelectedCollection)| index_name(&selected.kind) == index;
-        self.collections.iter().filter(of_index).map(|(key, selected)| (key, selected.namespaces.as_ref()))
+        let is_in_index =
+            move |(_, selected): &(&CollectionKey, &SelectedCollection)| index_name(&selected.kind) == index;
+        self.collections.iter().filter(is_in_index).map(|(key, selected)| (key, selected.namespaces.as_ref()))
     }
 
     /// State of the documents in an index, by cluster.

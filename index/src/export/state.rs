@@ -69,11 +69,12 @@ impl CheckpointStore {
         self.store.put_fact(&format!("{CHECKPOINT_PREFIX}{name}"), None).await
     }
 
-    /// Allocates an epoch that is greater than all earlier ones, and than `seen`, the greatest one in a backend.
-    pub async fn next_epoch(&self, seen: u64) -> Result<Epochs, ExportError> {
+    /// Allocates an epoch that is greater than all earlier ones, and than `outdated_epoch`, the greatest one found in
+    /// a backend.
+    pub async fn next_epoch(&self, outdated_epoch: u64) -> Result<Epochs, ExportError> {
         let _guard = self.epoch_lock.lock().await;
         let before = self.epochs().await?;
-        let next = Epochs::next(before, (self.now_ms)(), seen);
+        let next = Epochs::next(before, (self.now_ms)(), outdated_epoch);
         let text = serde_json::to_string(&next).map_err(ExportError::State)?;
         self.store.put_fact(EPOCHS, Some(&text)).await?;
         Ok(next)

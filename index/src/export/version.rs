@@ -47,11 +47,11 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// The next epoch of a store: the current minute, but greater than all earlier epochs and than `seen`, the greatest
-    /// one in a backend.
-    pub fn next(before: Option<Self>, now_ms: i64, seen: u64) -> Self {
+    /// The next epoch of a store: the current minute, but greater than all earlier epochs and than `outdated_epoch`,
+    /// the greatest one found in a backend.
+    pub fn next(before: Option<Self>, now_ms: i64, outdated_epoch: u64) -> Self {
         let minute = u64::try_from(now_ms.div_euclid(60_000) - FIRST_MINUTE).unwrap_or(0).max(1);
-        let last = minute.max(before.map_or(0, |before| before.last + 1)).max(seen + 1);
+        let last = minute.max(before.map_or(0, |before| before.last + 1)).max(outdated_epoch + 1);
         Self { first: before.map_or(last, |before| before.first), last }
     }
 }

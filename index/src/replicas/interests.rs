@@ -65,10 +65,10 @@ impl SharedInterests {
 /// The interests to share.
 fn replica_interests(interests: &[Interest]) -> BTreeSet<ReplicaInterest> {
     // Stored rows name one cluster or all, so an interest in no cluster has no row.
-    let in_none = |interest: &Interest| matches!(&interest.clusters, Clusters::Names(names) if names.is_empty());
+    let has_no_cluster = |interest: &Interest| matches!(&interest.clusters, Clusters::Names(names) if names.is_empty());
     let is_shared = |interest: &&Interest| {
         !matches!(interest.reason, InterestReason::Search | InterestReason::Authorization | InterestReason::Replica(_))
-            && !in_none(interest)
+            && !has_no_cluster(interest)
     };
     let key_of =
         |interest: &Interest| (interest.clusters.clone(), interest.resource.clone(), interest.namespaces.clone());

@@ -59,7 +59,7 @@ impl LeaseKeeper {
                 _ = ticks.tick() => {}
             }
             let started_at = Instant::now();
-            // The lease counts from before the request, so a late response is treated as lost.
+            // The lease starts when the renewal is requested, so a late response is treated as lost.
             let deadline = (responded_at + STOP_AFTER)
                 .clamp(started_at + LEASE_RENEWAL_INTERVAL / 4, started_at + RENEWAL_TIMEOUT);
             // A replica that gave up its claims lets its lease expire and renews it only after the database responds:
@@ -81,7 +81,7 @@ impl LeaseKeeper {
                 Err(_) => "the database did not respond".to_owned(),
             };
             if responded_at.elapsed() >= STOP_AFTER {
-                // Only a single process, which cannot claim its clusters again, gets an error.
+                // Fails only in a single process, which has no lease and never reaches this code.
                 let gave_up = self.claims.give_up(Error::StoreFormat(reason.clone()));
                 debug_assert!(gave_up.is_ok());
                 self.health.send_modify(|health| drop(health.insert(HEALTH_KEY, reason)));
@@ -112,7 +112,7 @@ impl LeaseKeeper {
             let work = tokio::time::timeout(CLAIM_TIMEOUT, self.execute_plan(&plan));
             tokio::select! {
                 () = stop.cancelled() => return,
-                done = work => match done {
+                result = work => match result {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => tracing::debug!(error = error.chain(), "cannot change claims"),
                     Err(_) => tracing::debug!("changing claims timed out"),

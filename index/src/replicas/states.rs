@@ -49,11 +49,11 @@ impl SharedStates {
         let mut version = self.states.version();
         loop {
             version.borrow_and_update();
-            let done = async {
+            let synchronization = async {
                 self.write_local_states().await?;
                 self.read_remote_states().await
             };
-            if let Err(error) = done.await {
+            if let Err(error) = synchronization.await {
                 tracing::debug!(error = error.chain(), "cannot share the state of collections");
             }
             tokio::select! {

@@ -18,7 +18,7 @@ pub enum StoreOptions {
 
 impl StoreOptions {
     /// True if a process continues to run while its database is unavailable: for a database server, but not for a file.
-    pub fn outlives_outages(&self) -> bool {
+    pub fn tolerates_outages(&self) -> bool {
         matches!(self, Self::Postgres(_))
     }
 }

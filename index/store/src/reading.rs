@@ -5,11 +5,12 @@
 use super::catalog::Catalog;
 use super::decide::Target;
 use super::rows::{Columns, decode_body, decode_record};
-use super::{RecordFilter, ReplayedChange, Scan, ScanPage, StoreSize, label_bits};
+use super::{RecordFilter, ReplayedChange, Scan, ScanPage, StoreSize, StoredCollection, label_bits};
 use crate::Error;
-use crate::record::{CollectionKey, Object, Record, Seq};
+use crate::record::{CollectionKey, CollectionState, Object, Record, Seq};
 use crate::stored_object::{StoredBody, StoredObject};
 use bytes::Bytes;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::selector::{Operator, Requirement, Selector};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -83,27 +84,27 @@ impl<'s> ScanRange<'s> {
         keep: &RecordFilter<'_>,
         result: impl Fn(Record, &R) -> Result<T, Error>,
     ) -> Result<ScanPage<T>, Error> {
-        let full = rows.len() as i64 == self.rows;
-        let (mut found, mut at) = (Vec::with_capacity(rows.len().min(self.limit)), None);
+        let is_full = rows.len() as i64 == self.rows;
+        let (mut found, mut last_key) = (Vec::with_capacity(rows.len().min(self.limit)), None);
         let position = |(namespace, name): (Arc<str>, Arc<str>)| (namespace.to_string(), name.to_string());
         for row in rows {
             if found.len() == self.limit {
-                return Ok((found, at.map(position)));
+                return Ok((found, last_key.map(position)));
             }
             let record = decode_record(row, target)?;
-            at = Some((Arc::clone(&record.key.namespace), Arc::clone(&record.key.name)));
+            last_key = Some((Arc::clone(&record.key.namespace), Arc::clone(&record.key.name)));
             if keep(&record)? {
                 found.push(result(record, row)?);
             }
         }
-        if full {
-            return Ok((found, at.map(position)));
+        if is_full {
+            return Ok((found, last_key.map(position)));
         }
-        let following = self.current_namespace.as_ref().and_then(|current| {
+        let next_namespace = self.current_namespace.as_ref().and_then(|current| {
             let rest = self.scan.namespaces.as_ref()?;
             rest.range::<String, _>((Bound::Excluded(current), Bound::Unbounded)).next().cloned()
         });
-        Ok((found, following.map(|namespace| (namespace, String::new()))))
+        Ok((found, next_namespace.map(|namespace| (namespace, String::new()))))
     }
 }
 
@@ -218,7 +219,32 @@ pub(super) fn decode_size(row: &impl Columns) -> Result<StoreSize, Error> {
 /// Number of records per collection.
 pub(super) const COUNTS: &str = "SELECT collection, count(*) FROM records GROUP BY collection";
 
+/// Columns read by [`Catalog::add_collections`]. The reason why the collection is stale, or NULL, follows.
+pub(super) const COLLECTION_COLUMNS: &str = "id, cluster, \"group\", version, resource, kind, namespaced, scope, \
+    resource_version, complete, heard_at, gone";
+
 impl Catalog {
+    /// Adds the collections in rows of [`COLLECTION_COLUMNS`], and returns (dropped, collection) of each. Rows with an
+    /// invalid cluster name are skipped.
+    pub(super) fn add_collections(&self, rows: &[impl Columns]) -> Result<Vec<(bool, StoredCollection)>, sqlx::Error> {
+        let mut added = Vec::with_capacity(rows.len());
+        for row in rows {
+            let Ok(cluster) = ClusterName::parse(row.text(1)?) else { continue };
+            let key = CollectionKey::new(cluster, Gvr::new(row.text(2)?, row.text(3)?, row.text(4)?));
+            let state = CollectionState {
+                resource_version: row.text(8)?.to_owned(),
+                complete: row.flag(9)?,
+                kind: row.text(5)?.into(),
+                namespaced: row.flag(6)?,
+                last_contact_ms: row.number(10)?,
+                stale_reason: row.optional_text(12)?.map(str::to_owned),
+            };
+            self.insert(row.number(0)?, &key, Arc::clone(&state.kind));
+            added.push((row.flag(11)?, StoredCollection { key, state, scope: row.text(7)?.to_owned() }));
+        }
+        Ok(added)
+    }
+
     /// The accepted records of a scan, from rows that begin with [`super::rows::COLUMNS`].
     pub(super) fn collect_records(
         &self,

@@ -28,6 +28,8 @@ pub(super) trait Columns {
     fn number(&self, column: usize) -> Result<i64, sqlx::Error>;
     fn optional_number(&self, column: usize) -> Result<Option<i64>, sqlx::Error>;
     fn text(&self, column: usize) -> Result<&str, sqlx::Error>;
+    fn optional_text(&self, column: usize) -> Result<Option<&str>, sqlx::Error>;
+    fn flag(&self, column: usize) -> Result<bool, sqlx::Error>;
     fn bytes(&self, column: usize) -> Result<&[u8], sqlx::Error>;
 }
 
@@ -41,6 +43,12 @@ macro_rules! impl_columns {
                 sqlx::Row::try_get(self, column)
             }
             fn text(&self, column: usize) -> Result<&str, sqlx::Error> {
+                sqlx::Row::try_get(self, column)
+            }
+            fn optional_text(&self, column: usize) -> Result<Option<&str>, sqlx::Error> {
+                sqlx::Row::try_get(self, column)
+            }
+            fn flag(&self, column: usize) -> Result<bool, sqlx::Error> {
                 sqlx::Row::try_get(self, column)
             }
             fn bytes(&self, column: usize) -> Result<&[u8], sqlx::Error> {

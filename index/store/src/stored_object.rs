@@ -50,7 +50,7 @@ impl StoredBody {
         }
     }
 
-    /// Length of the decompressed body in bytes; 0 if a compressed body does not state a valid one.
+    /// Length of the decompressed body in bytes; 0 if a compressed body contains no valid length.
     pub fn plain_length(&self) -> usize {
         match self {
             Self::Plain(body) => body.len(),

@@ -271,7 +271,7 @@ async fn a_replay_returns_the_missed_changes(#[values(BackendKind::Sqlite, Backe
         }
         assert_eq!((seen.len(), deletions.as_slice(), since), (9, [4].as_slice(), Seq(12)), "limit {limit}");
     }
-    // Pruned are the deletion of p3 and the old version of p4; only the deletion can be missed by a reader.
+    // The deletion of p3 and the old version of p4 are pruned; a reader can miss only the deletion.
     let later = 1000 + HistoryRetention::default().max_age.as_millis() as i64 + 1;
     assert_eq!(backend.store.prune(&HistoryRetention::default(), later, Seq(u64::MAX)).await.unwrap(), 2);
     assert_eq!(backend.store.pruned_until().await.unwrap(), Seq(11));

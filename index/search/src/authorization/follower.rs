@@ -17,7 +17,7 @@ pub(crate) struct RulesFollower {
     pub tail: Arc<Tail>,
     pub states: Arc<CollectionStates>,
     /// True if the follower retries after an outage of the store; the rules are then applied late.
-    pub outlives_outages: bool,
+    pub tolerates_outages: bool,
 }
 
 impl RulesFollower {
@@ -55,7 +55,7 @@ impl RulesFollower {
                     self.rbac_rules.replace(fresh);
                     return Ok(());
                 }
-                Err(error) if self.outlives_outages && error.is_outage() => {
+                Err(error) if self.tolerates_outages && error.is_outage() => {
                     tracing::debug!(error = error.chain(), "cannot read RBAC objects; retrying");
                 }
                 other => return other,

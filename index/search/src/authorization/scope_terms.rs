@@ -214,8 +214,8 @@ mod tests {
             for object in &objects {
                 let key = &object.record.key;
                 let expected = allows_read(&mut caller, ReadKind::Listing, &scope_of(key), &key.name);
-                let found = scope_terms(&scope_of(key), &key.name).iter().any(|term| terms.contains(term));
-                prop_assert_eq!(found, expected, "{:?} by {:?} of {:?}", key, terms, rules);
+                let is_found = scope_terms(&scope_of(key), &key.name).iter().any(|term| terms.contains(term));
+                prop_assert_eq!(is_found, expected, "{:?} by {:?} of {:?}", key, terms, rules);
             }
         }
     }

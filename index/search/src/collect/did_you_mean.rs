@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const SIMILAR_NAMES_TIMEOUT: Duration = Duration::from_millis(200);
 const RELAXATION_TIMEOUT: Duration = Duration::from_millis(300);
-/// Maximum number of terms that are left out in turn.
+/// Maximum number of terms that are left out, one at a time.
 const MAX_TERMS_TRIED: usize = 8;
 /// Maximum number of relaxed queries in a response.
 const MAX_RELAXED_QUERIES: usize = 3;

@@ -6,7 +6,7 @@ use crate::collect::TopHitsRequest;
 use crate::collect::facets::{shorten_kinds, take_smallest};
 use crate::collect::terms::{TermCounts, TermsRequest, count_terms};
 use crate::document::columns::{Facet, Keyword, Number};
-use crate::execute::{SearchResults, Sources, find, find_with_terms, resolve_completely};
+use crate::execute::{SearchResults, Sources, TRUNCATED, find, find_with_terms, resolve_with_notices};
 use crate::plan::ranges::number_column;
 use crate::plan::sort::{Rank, Sort, SortBy};
 use crate::plan::{Plan, PlanningContext, TimeScope, keyword_column, plan};
@@ -16,7 +16,7 @@ use crowsnest_store::Error;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +51,12 @@ pub struct Suggestions {
     /// Minimum and maximum of a field with numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<(i64, i64)>,
+    /// The deadline or a limit was reached: values may be missing, counts are lower bounds, and the range may be wider.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub incomplete: bool,
+    /// Notices for the caller, a sentence each.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub notices: BTreeSet<String>,
 }
 
 /// A field or a value that completes the token at the cursor.
@@ -143,7 +149,7 @@ impl Searcher {
         let Some((Field::Definition(field), value)) = field else {
             let mut items = if token.typed.contains(':') { Vec::new() } else { suggest_fields(token.typed) };
             items.truncate(request.limit.min(MAX_SUGGESTIONS));
-            return Ok(Suggestions { start: token.start, end: token.end, field: None, items, range: None });
+            return Ok(ValueSuggestions::from(items).at(token.start, token.end, None));
         };
         // In a list of values, only the last one before the cursor is completed.
         let value = value.trim_start_matches(['=', '!']);
@@ -156,8 +162,11 @@ impl Searcher {
         let _cancel_on_drop = sources.context.cancellation.clone().drop_guard();
         let planning_context = self.planning_context(&sources.context.permissions.lock());
         let values = ValueSuggester { sources, planning_context, rest, limit: request.limit.min(MAX_SUGGESTIONS) };
-        let (items, range) = values.suggest(field, &input.to_lowercase()).await?;
-        Ok(Suggestions { start, end: token.end, field: Some(field.name.to_owned()), items, range })
+        let mut found = values.suggest(field, &input.to_lowercase()).await?;
+        if found.incomplete {
+            found.notices.insert(format!("not all values of {} were counted", field.name));
+        }
+        Ok(found.at(start, token.end, Some(field.name.to_owned())))
     }
 }
 
@@ -169,50 +178,72 @@ pub(crate) struct ValueSuggester {
     pub limit: usize,
 }
 
-/// Suggested values, and the minimum and maximum of a field with numbers.
-pub(crate) type ValueSuggestions = (Vec<Suggestion>, Option<(i64, i64)>);
+/// Suggested values: see the fields of [`Suggestions`].
+#[derive(Debug, Default)]
+pub(crate) struct ValueSuggestions {
+    pub items: Vec<Suggestion>,
+    pub range: Option<(i64, i64)>,
+    pub incomplete: bool,
+    pub notices: BTreeSet<String>,
+}
+
+impl From<Vec<Suggestion>> for ValueSuggestions {
+    fn from(items: Vec<Suggestion>) -> Self {
+        Self { items, ..Self::default() }
+    }
+}
+
+impl ValueSuggestions {
+    /// The suggestions for a byte range of the query.
+    fn at(self, start: usize, end: usize, field: Option<String>) -> Suggestions {
+        let Self { items, range, incomplete, notices } = self;
+        Suggestions { start, end, field, items, range, incomplete, notices }
+    }
+}
 
 impl ValueSuggester {
     pub async fn suggest(&self, field: &'static FieldDefinition, input: &str) -> Result<ValueSuggestions, Error> {
         let fits = |value: &str| value.to_lowercase().contains(input);
-        let plain = |all: &[&str]| {
+        let plain = |all: &[&str]| -> Vec<Suggestion> {
             all.iter().filter(|value| fits(value)).map(|value| Suggestion::without_count(*value)).collect()
         };
-        Ok(match (field.name, field.kind) {
-            ("label" | "ann", _) => (self.suggest_labels(field.name, input).await?, None),
-            ("is", _) => (self.suggest_terms(Keyword::Is, "", input).await?, None),
-            ("region" | "zone" | "provider", _) => (self.suggest_clusters(field.name, input), None),
+        match (field.name, field.kind) {
+            ("label" | "ann", _) => self.suggest_labels(field.name, input).await,
+            ("is", _) => self.suggest_terms(Keyword::Is, "", input).await,
+            ("region" | "zone" | "provider", _) => Ok(self.suggest_clusters(field.name, input).into()),
             // There are as many names as objects, so they are searched by prefix.
-            ("name", _) => (self.suggest_terms(Keyword::Name, input, input).await?, None),
-            ("group-by", _) => (plain(FACETS), None),
-            ("sort", _) => (self.suggest_sort_columns(input), None),
-            ("select", _) => (self.suggest_facet(Facet::Kind, input).await?, None),
-            (_, FieldKind::Age | FieldKind::Time) => (plain(&AGES), None),
+            ("name", _) => self.suggest_terms(Keyword::Name, input, input).await,
+            ("group-by", _) => Ok(plain(FACETS).into()),
+            ("sort", _) => Ok(self.suggest_sort_columns(input).into()),
+            ("select", _) => self.suggest_facet(Facet::Kind, input).await,
+            (_, FieldKind::Age | FieldKind::Time) => Ok(plain(&AGES).into()),
             (name, FieldKind::Number | FieldKind::Quantity) => match number_column(name) {
-                Some(number) => (plain(&[">0", ">1", ">10"]), self.find_range(number).await?),
-                None => (Vec::new(), None),
+                Some(number) => {
+                    Ok(ValueSuggestions { items: plain(&[">0", ">1", ">10"]), ..self.find_range(number).await? })
+                }
+                None => Ok(ValueSuggestions::default()),
             },
             (name, FieldKind::Reference) => match keyword_column(name) {
-                Some(keyword) => (self.suggest_references(keyword, input).await?, None),
-                None => (Vec::new(), None),
+                Some(keyword) => self.suggest_references(keyword, input).await,
+                None => Ok(ValueSuggestions::default()),
             },
             (name, _) => {
                 match Facet::ALL.iter().filter(|facet| **facet != Facet::Scope).find(|facet| facet.field() == name) {
-                    Some(facet) => (self.suggest_facet(*facet, input).await?, None),
+                    Some(facet) => self.suggest_facet(*facet, input).await,
                     None => match keyword_column(name) {
-                        Some(keyword) => (self.suggest_terms(keyword, input, input).await?, None),
-                        None => (Vec::new(), None),
+                        Some(keyword) => self.suggest_terms(keyword, input, input).await,
+                        None => Ok(ValueSuggestions::default()),
                     },
                 }
             }
-        })
+        }
     }
 
     fn plan(&self) -> Plan {
         plan(&self.rest, &self.planning_context)
     }
 
-    async fn suggest_facet(&self, facet: Facet, input: &str) -> Result<Vec<Suggestion>, Error> {
+    async fn suggest_facet(&self, facet: Facet, input: &str) -> Result<ValueSuggestions, Error> {
         let request = TopHitsRequest { facets: vec![facet], ..TopHitsRequest::total_only() };
         let found = find(&self.sources, self.plan(), request).await?;
         let mut counts = found.top.facets.into_iter().next().unwrap_or_default();
@@ -226,10 +257,15 @@ impl ValueSuggester {
         });
         let suggestion =
             |(_, Reverse(count), value): (_, _, &Arc<str>)| Suggestion::with_count(value.to_string(), count);
-        Ok(take_smallest(matching_values, self.limit).into_iter().map(suggestion).collect())
+        Ok(ValueSuggestions {
+            items: take_smallest(matching_values, self.limit).into_iter().map(suggestion).collect(),
+            range: None,
+            incomplete: found.top.incomplete,
+            notices: found.notices.into_iter().collect(),
+        })
     }
 
-    async fn suggest_labels(&self, field: &str, input: &str) -> Result<Vec<Suggestion>, Error> {
+    async fn suggest_labels(&self, field: &str, input: &str) -> Result<ValueSuggestions, Error> {
         match (field, input.split_once('=')) {
             ("label", None) => self.suggest_facet(Facet::LabelKey, input.trim_start_matches('!')).await,
             ("label", Some(_)) => self.suggest_terms(Keyword::Label, input, input).await,
@@ -240,16 +276,16 @@ impl ValueSuggester {
 
     /// References that begin with the text. The index has each of them with and without the group of its kind; returns the
     /// form that the text has.
-    async fn suggest_references(&self, keyword: Keyword, input: &str) -> Result<Vec<Suggestion>, Error> {
+    async fn suggest_references(&self, keyword: Keyword, input: &str) -> Result<ValueSuggestions, Error> {
         let has_group = |reference: &str| reference.split('/').next().is_some_and(|kind| kind.contains('.'));
         let mut found = self.find_most_frequent(keyword, input, input, 4 * self.limit).await?;
-        found.retain(|suggestion| has_group(&suggestion.text) == has_group(input));
-        found.truncate(self.limit);
+        found.items.retain(|suggestion| has_group(&suggestion.text) == has_group(input));
+        found.items.truncate(self.limit);
         Ok(found)
     }
 
     /// Terms of a column that begin with `prefix` and contain the text, most frequent first.
-    async fn suggest_terms(&self, keyword: Keyword, prefix: &str, input: &str) -> Result<Vec<Suggestion>, Error> {
+    async fn suggest_terms(&self, keyword: Keyword, prefix: &str, input: &str) -> Result<ValueSuggestions, Error> {
         self.find_most_frequent(keyword, prefix, input, self.limit).await
     }
 
@@ -259,22 +295,28 @@ impl ValueSuggester {
         prefix: &str,
         input: &str,
         max_values: usize,
-    ) -> Result<Vec<Suggestion>, Error> {
+    ) -> Result<ValueSuggestions, Error> {
         let (prefix, substring) = (prefix.to_owned(), input.to_owned());
         let terms_request = TermsRequest { keyword, prefix, substring, limit: Some(max_values), sums: Vec::new() };
         let plan = self.plan();
-        let (current_matches, history_counts) = match plan.scope {
-            TimeScope::Now => (resolve_completely(&self.sources, plan.matches).await?, None),
+        let (current_matches, history_counts, mut notices) = match plan.scope {
+            TimeScope::Now => {
+                let (current_matches, notices) = resolve_with_notices(&self.sources, plan.matches).await?;
+                (current_matches, None, notices)
+            }
             _ => {
                 let (request, terms_requests) = (TopHitsRequest::total_only(), std::slice::from_ref(&terms_request));
-                let SearchResults { current_matches, mut terms, .. } =
+                let SearchResults { current_matches, mut terms, notices, .. } =
                     find_with_terms(&self.sources, plan, request, terms_requests).await?;
-                (current_matches, terms.remove(&terms_request))
+                (current_matches, terms.remove(&terms_request), notices.into_iter().collect())
             }
         };
-        let TermCounts { counts, .. } =
+        let TermCounts { counts, incomplete, notices: count_notices, .. } =
             count_terms(&self.sources, &current_matches, history_counts.as_ref(), &terms_request).await?;
-        Ok(counts.into_iter().map(|(text, count)| Suggestion::with_count(text, count)).collect())
+        let incomplete = incomplete || notices.contains(TRUNCATED);
+        notices.extend(count_notices);
+        let items = counts.into_iter().map(|(text, count)| Suggestion::with_count(text, count)).collect();
+        Ok(ValueSuggestions { items, range: None, incomplete, notices })
     }
 
     fn suggest_clusters(&self, field: &str, input: &str) -> Vec<Suggestion> {
@@ -305,22 +347,24 @@ impl ValueSuggester {
         matching_fields.map(|field| Suggestion::without_count(format!("{sign}{}", field.name))).collect()
     }
 
-    /// Minimum and maximum of a column among the hits; None if no hit has a value.
-    async fn find_range(&self, number: Number) -> Result<Option<(i64, i64)>, Error> {
-        let mut ends = Vec::new();
+    /// Minimum and maximum of a column among the hits, without items; the range is None if no hit has a value.
+    async fn find_range(&self, number: Number) -> Result<ValueSuggestions, Error> {
+        let (mut suggestions, mut ends) = (ValueSuggestions::default(), Vec::new());
         for descending in [false, true] {
             let sort = vec![Sort { by: SortBy::Number(number), descending }];
             let request = TopHitsRequest { max_hits: 1, sort, ..TopHitsRequest::total_only() };
             let found = find(&self.sources, self.plan(), request).await?;
+            suggestions.incomplete |= found.top.incomplete;
+            suggestions.notices.extend(found.notices);
             ends.extend(found.top.hits.first().and_then(|hit| match hit.position.ranks.first() {
                 Some(Rank::Number(Some(value))) => Some(*value),
                 _ => None,
             }));
         }
-        Ok(match ends.as_slice() {
-            [smallest, largest] => Some((*smallest, *largest)),
-            _ => None,
-        })
+        if let [smallest, largest] = ends.as_slice() {
+            suggestions.range = Some((*smallest, *largest));
+        }
+        Ok(suggestions)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Evaluates a condition on one document: whether it matches, why, and with which score. Tests compare engines with it.
+//! Evaluates a condition on one document: whether it matches, why, and with which score. The tests compare the
+//! engines with this evaluation.
 
 use crate::document::Document;
 use crate::document::columns::{Key, Keyword};
@@ -76,11 +77,11 @@ impl<'d> DocumentEvaluator<'d> {
                 f32::from(u8::from(in_value)) * score::ANY_COLUMN + f32::from(u8::from(in_content)) * score::CONTENT
             }
             Match::Fuzzy(word, distance) => {
-                let close = |term: &str| is_within_edits(term, word, (*distance).min(MAX_EDITS), true);
+                let is_close = |term: &str| is_within_edits(term, word, (*distance).min(MAX_EDITS), true);
                 let names = self.document.keywords.iter().filter(|(column, _)| *column == Keyword::Name);
-                let name = names.map(|(_, name)| name.to_lowercase()).any(|name| close(&name));
-                let in_content = self.content().iter().any(|term| close(term));
-                f32::from(u8::from(name)) * score::NAME_PREFIX + f32::from(u8::from(in_content)) * score::CONTENT
+                let in_name = names.map(|(_, name)| name.to_lowercase()).any(|name| is_close(&name));
+                let in_content = self.content().iter().any(|term| is_close(term));
+                f32::from(u8::from(in_name)) * score::NAME_PREFIX + f32::from(u8::from(in_content)) * score::CONTENT
             }
             _ => 0.0,
         }
@@ -91,8 +92,8 @@ impl<'d> DocumentEvaluator<'d> {
         let names =
             || document.keywords.iter().filter(|(column, _)| *column == Keyword::Name).map(|(_, n)| n.to_lowercase());
         let chunks = words(word);
-        // This runs before the messages are needed, because both are then read together.
-        let text = !self.content_reasons(&chunks).is_empty();
+        // The content is read first, because the messages are then read in the same pass over the manifest.
+        let in_content = !self.content_reasons(&chunks).is_empty();
         let parts = [
             (names().any(|name| name == word), score::NAME_EXACT),
             (names().any(|name| name.starts_with(word)), score::NAME_PREFIX),
@@ -101,7 +102,7 @@ impl<'d> DocumentEvaluator<'d> {
                 score::ANY_COLUMN,
             ),
             (!self.message_reasons(&chunks).is_empty(), score::MESSAGE),
-            (text, score::CONTENT),
+            (in_content, score::CONTENT),
         ];
         parts.into_iter().filter(|(is_match, _)| *is_match).fold(0.0, |sum, (_, score)| sum + score)
     }
@@ -109,29 +110,29 @@ impl<'d> DocumentEvaluator<'d> {
     /// The reasons why the document matches, from the conditions that are not negated.
     pub fn reasons(&mut self, matches: &Match) -> Vec<Reason> {
         self.parse_manifest_for(matches);
-        let (mut found, mut messages) = (Vec::new(), Vec::new());
-        self.collect_reasons(matches, &mut found, &mut messages);
+        let (mut found, mut message_phrases) = (Vec::new(), Vec::new());
+        self.collect_reasons(matches, &mut found, &mut message_phrases);
         // Messages are searched last: if the manifest was read for other parts, they are already available;
         // otherwise reading only the messages is cheaper.
-        found.extend(messages.iter().flat_map(|chunks| self.message_reasons(chunks)));
+        found.extend(message_phrases.iter().flat_map(|chunks| self.message_reasons(chunks)));
         found.sort();
         found.dedup();
         found
     }
 
-    /// Collects reasons; conditions on messages are collected in `messages` and evaluated by the caller.
-    fn collect_reasons(&mut self, matches: &Match, found: &mut Vec<Reason>, messages: &mut Vec<Vec<String>>) {
+    /// Collects reasons. Phrases to find in messages are collected in `message_phrases` and evaluated by the caller.
+    fn collect_reasons(&mut self, matches: &Match, found: &mut Vec<Reason>, message_phrases: &mut Vec<Vec<String>>) {
         match matches {
             Match::All | Match::None | Match::Not(_) => {}
             Match::And(parts) | Match::Or(parts) => {
-                parts.iter().for_each(|part| self.collect_reasons(part, found, messages))
+                parts.iter().for_each(|part| self.collect_reasons(part, found, message_phrases))
             }
-            Match::Message(chunks) => messages.push(chunks.clone()),
+            Match::Message(chunks) => message_phrases.push(chunks.clone()),
             Match::Bare(word) => match self.value_reasons(word) {
                 columns if columns.is_empty() => found.extend(self.leaf_reasons(matches)),
                 columns => {
                     found.extend(columns);
-                    messages.push(words(word));
+                    message_phrases.push(words(word));
                 }
             },
             leaf => found.extend(self.leaf_reasons(leaf)),
@@ -179,7 +180,7 @@ impl<'d> DocumentEvaluator<'d> {
             Match::Bare(word) => {
                 let (mut found, chunks) = (self.value_reasons(word), words(word));
                 if found.is_empty() {
-                    // The word may only be in the text, which is read together with the messages.
+                    // Reads the content first, because the messages are then read in the same pass over the manifest.
                     document.content();
                 }
                 found.extend(self.message_reasons(&chunks));

@@ -1,7 +1,7 @@
 //! Searches the history: deleted objects, the fleet at an earlier time, and changed fields.
 //!
 //! Earlier versions are not in the text index, because the store limits their total size and they are few compared to the
-//! objects. They are read from the store, latest end first, and evaluated directly.
+//! objects. They are read from the store, those that ended last first, and evaluated directly.
 
 use crate::authorization::CallerPermissions;
 use crate::authorization::decision::allows_read;
@@ -25,7 +25,7 @@ use std::time::Instant;
 
 /// Maximum number of versions of an object that are compared.
 const MAX_COMPARED_VERSIONS: usize = 100;
-/// Metadata fields that change with every update, and therefore count as unchanged.
+/// Metadata fields that are ignored, because they change with every update.
 const IGNORED_FIELDS: [&str; 2] = ["metadata.resourceVersion", "metadata.managedFields"];
 
 /// The versions that a time scope covers. Converts its seconds to milliseconds.
@@ -84,24 +84,25 @@ pub(crate) async fn search_history(
         let deadline = sources.context.deadline;
         // For a deleted object, the newest version is the deletion and comes first.
         deleted.extend(versions.iter().filter(|version| version.deleted).map(|version| version.object.record.id));
-        let mut old = sources
+        let mut matched = sources
             .permits
             .run(Instant::now(), move || filter_matching(&versions, &permissions, &conditions, deadline))
             .await?;
-        old.retain(|old| seen.insert(old.id));
+        matched.retain(|version| seen.insert(version.id));
         if is_period {
-            let current_ids = old.iter().map(|old| old.id).filter(|id| !deleted.contains(id));
+            let current_ids = matched.iter().map(|version| version.id).filter(|id| !deleted.contains(id));
             let (current, is_truncated) =
                 filter_current_matches(sources, current_matches, current_ids.collect()).await?;
             reader.is_truncated |= is_truncated;
-            old.retain(|old| !current.contains(&old.id));
+            matched.retain(|version| !current.contains(&version.id));
         }
         for (terms_request, counts) in &mut terms {
-            old.iter().for_each(|old| counts.add_document(&old.document, terms_request));
+            matched.iter().for_each(|version| counts.add_document(&version.document, terms_request));
         }
-        let facets = count_facets(&old, &request.facets);
-        let sums = request.sums.as_ref().map(|sums| sums.sum_documents(old.iter().map(|old| &old.document)));
-        let part = TopHits { facets, sums: sums.unwrap_or_default(), ..rank_versions(old, request) };
+        let facets = count_facets(&matched, &request.facets);
+        let sums =
+            request.sums.as_ref().map(|sums| sums.sum_documents(matched.iter().map(|version| &version.document)));
+        let part = TopHits { facets, sums: sums.unwrap_or_default(), ..rank_versions(matched, request) };
         let before = std::mem::take(&mut all);
         all = request.merge([before, part]);
     }
@@ -120,7 +121,8 @@ fn required_value(matches: &Match, column: Keyword) -> Option<&str> {
     }
 }
 
-/// Reads earlier versions, latest end first, in the namespaces of each cluster in which the caller may read objects.
+/// Reads earlier versions, those that ended last first, in the namespaces of each cluster in which the caller may read
+/// objects.
 struct HistoryReader<'s> {
     sources: &'s Sources,
     filter: VersionFilter,
@@ -138,8 +140,8 @@ impl<'s> HistoryReader<'s> {
         let (cluster, events) =
             (required_value(matches, Keyword::Cluster), required_value(matches, Keyword::Kind) == Some("event"));
         let mut limit = |key: &CollectionKey| {
-            let elsewhere = cluster.is_some_and(|cluster| cluster != key.cluster.as_str());
-            match elsewhere || (events && &*key.resource.resource != "events") {
+            let is_other_cluster = cluster.is_some_and(|cluster| cluster != key.cluster.as_str());
+            match is_other_cluster || (events && &*key.resource.resource != "events") {
                 true => Some(BTreeSet::new()),
                 false => permissions.namespace_limit(&key.cluster, &key.resource.group, &key.resource.resource),
             }
@@ -182,7 +184,7 @@ fn filter_matching(
     matches: &Match,
     deadline: Instant,
 ) -> Result<Vec<MatchedVersion>, Error> {
-    let mut old = Vec::new();
+    let mut matched = Vec::new();
     // After the deadline, the reader stops and reports an incomplete result.
     for version in versions.iter().take_while(|_| Instant::now() <= deadline) {
         let document = Document::from_version(version)?;
@@ -198,19 +200,20 @@ fn filter_matching(
         let mut evaluator = DocumentEvaluator::new(&document);
         if evaluator.is_match(matches) {
             let score = evaluator.score(matches);
-            old.push(MatchedVersion { id: document.id, ended: version.ended, score, document });
+            matched.push(MatchedVersion { id: document.id, ended: version.ended, score, document });
         }
     }
-    Ok(old)
+    Ok(matched)
 }
 
-fn rank(sort: &Sort, old: &MatchedVersion, planning_context: &PlanningContext) -> Rank {
-    let text =
-        |facet: Facet| old.document.facets.iter().find(|(column, _)| *column == facet).map(|(_, value)| value.as_str());
+fn rank(sort: &Sort, version: &MatchedVersion, planning_context: &PlanningContext) -> Rank {
+    let text = |facet: Facet| {
+        version.document.facets.iter().find(|(column, _)| *column == facet).map(|(_, value)| value.as_str())
+    };
     match sort.by {
-        SortBy::Relevance => Rank::Score(old.score),
+        SortBy::Relevance => Rank::Score(version.score),
         SortBy::Number(number) => {
-            Rank::Number(old.document.numbers.iter().find(|(column, _)| *column == number).map(|(_, value)| *value))
+            Rank::Number(version.document.numbers.iter().find(|(column, _)| *column == number).map(|(_, value)| *value))
         }
         SortBy::Text(facet) => Rank::Text(text(facet).map(str::to_owned)),
         SortBy::Cluster(property) => {
@@ -221,32 +224,34 @@ fn rank(sort: &Sort, old: &MatchedVersion, planning_context: &PlanningContext) -
     }
 }
 
-fn rank_versions(old: Vec<MatchedVersion>, request: &TopHitsRequest) -> TopHits {
-    let total = old.len() as u64;
-    let hit = |old: &MatchedVersion| {
-        let ranks = request.sort.iter().map(|sort| rank(sort, old, &request.planning_context)).collect();
-        let name = old.document.facets.iter().find(|(facet, _)| *facet == Facet::Name).map(|(_, name)| name.clone());
-        let position = SortPosition { ranks, name: name.unwrap_or_default(), id: old.id };
-        RankedHit { position, score: old.score, ended_by: Some(old.ended) }
+fn rank_versions(versions: Vec<MatchedVersion>, request: &TopHitsRequest) -> TopHits {
+    let total = versions.len() as u64;
+    let hit = |version: &MatchedVersion| {
+        let ranks = request.sort.iter().map(|sort| rank(sort, version, &request.planning_context)).collect();
+        let name =
+            version.document.facets.iter().find(|(facet, _)| *facet == Facet::Name).map(|(_, name)| name.clone());
+        let position = SortPosition { ranks, name: name.unwrap_or_default(), id: version.id };
+        RankedHit { position, score: version.score, ended_by: Some(version.ended) }
     };
-    let mut hits: Vec<RankedHit> = old.iter().map(hit).collect();
+    let mut hits: Vec<RankedHit> = versions.iter().map(hit).collect();
     if let Some(after) = &request.after {
         hits.retain(|hit| compare(&hit.position, after, &request.sort).is_gt());
     }
     TopHits { remaining: hits.len() as u64, hits, total, ..TopHits::default() }
 }
 
-fn count_facets(old: &[MatchedVersion], facets: &[Facet]) -> Vec<Vec<(Arc<str>, u64)>> {
+fn count_facets(versions: &[MatchedVersion], facets: &[Facet]) -> Vec<Vec<(Arc<str>, u64)>> {
     let count = |facet: &Facet| {
         let mut counts: HashMap<Arc<str>, u64> = HashMap::new();
-        let values = old.iter().flat_map(|old| &old.document.facets).filter(|(column, _)| column == facet);
+        let values = versions.iter().flat_map(|version| &version.document.facets).filter(|(column, _)| column == facet);
         values.for_each(|(_, value)| *counts.entry(Arc::from(value.as_str())).or_default() += 1);
         counts.into_iter().collect()
     };
     facets.iter().map(count).collect()
 }
 
-/// Ids of current objects in whose history a value at a path or below it changed, and true if some objects were not checked.
+/// Ids of the current objects whose history contains a change at a path or below it, and true if some objects were not
+/// checked.
 /// Versions are compared object by object, to limit the memory that they need.
 pub(crate) async fn find_changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u64>, bool), Error> {
     let Some(path) = PathComparison::new(path).map(Arc::new) else { return Ok((BTreeSet::new(), false)) };
@@ -314,19 +319,19 @@ struct FieldStates<'v> {
     after: Option<&'v Value>,
 }
 
-fn differs<'v>(states: FieldStates<'v>, steps: &[Option<String>], at: &mut Vec<&'v str>) -> bool {
+fn differs<'v>(states: FieldStates<'v>, steps: &[Option<String>], path: &mut Vec<&'v str>) -> bool {
     let FieldStates { before, after } = states;
-    if before == after || IGNORED_FIELDS.contains(&at.join(".").as_str()) {
+    if before == after || IGNORED_FIELDS.contains(&path.join(".").as_str()) {
         return false;
     }
     let [step, rest @ ..] = steps else {
         return match (before, after) {
             // The fields of metadata are compared one by one, so that [`IGNORED_FIELDS`] are skipped.
-            (Some(Value::Object(before_fields)), Some(Value::Object(after_fields))) if at.len() < 2 => {
+            (Some(Value::Object(before_fields)), Some(Value::Object(after_fields))) if path.len() < 2 => {
                 let names: BTreeSet<&String> = before_fields.keys().chain(after_fields.keys()).collect();
                 names.into_iter().any(|name| {
                     let states = FieldStates { before: before_fields.get(name), after: after_fields.get(name) };
-                    field_differs(states, name, &[], at)
+                    field_differs(states, name, &[], path)
                 })
             }
             _ => true,
@@ -335,7 +340,7 @@ fn differs<'v>(states: FieldStates<'v>, steps: &[Option<String>], at: &mut Vec<&
     let fields = |value: Option<&'v Value>| value.and_then(Value::as_object);
     let (before_fields, after_fields) = (fields(before), fields(after));
     match (before_fields, after_fields, step) {
-        (None, None, _) => list_differs(states, steps, at),
+        (None, None, _) => list_differs(states, steps, path),
         (_, _, Some(name)) if !name.contains(['*', '?']) => {
             let value = |fields: Option<&'v serde_json::Map<String, Value>>| {
                 fields.and_then(|fields| fields.get_key_value(name))
@@ -344,7 +349,7 @@ fn differs<'v>(states: FieldStates<'v>, steps: &[Option<String>], at: &mut Vec<&
             let Some((name, _)) = before_field.or(after_field) else { return false };
             let states =
                 FieldStates { before: before_field.map(|field| field.1), after: after_field.map(|field| field.1) };
-            field_differs(states, name, rest, at)
+            field_differs(states, name, rest, path)
         }
         (before_fields, after_fields, step) => {
             let regex = step
@@ -356,26 +361,26 @@ fn differs<'v>(states: FieldStates<'v>, steps: &[Option<String>], at: &mut Vec<&
             names.into_iter().filter(|name| passes(name)).any(|name| {
                 let value = |fields: Option<&'v serde_json::Map<String, Value>>| fields.and_then(|f| f.get(name));
                 let states = FieldStates { before: value(before_fields), after: value(after_fields) };
-                field_differs(states, name, rest, at)
+                field_differs(states, name, rest, path)
             })
         }
     }
 }
 
-fn field_differs<'v>(states: FieldStates<'v>, name: &'v str, rest: &[Option<String>], at: &mut Vec<&'v str>) -> bool {
-    at.push(name);
-    let has_changed = differs(states, rest, at);
-    at.pop();
+fn field_differs<'v>(states: FieldStates<'v>, name: &'v str, rest: &[Option<String>], path: &mut Vec<&'v str>) -> bool {
+    path.push(name);
+    let has_changed = differs(states, rest, path);
+    path.pop();
     has_changed
 }
 
 /// Compares lists item by item.
-fn list_differs<'v>(states: FieldStates<'v>, steps: &[Option<String>], at: &mut Vec<&'v str>) -> bool {
+fn list_differs<'v>(states: FieldStates<'v>, steps: &[Option<String>], path: &mut Vec<&'v str>) -> bool {
     let list = |value: Option<&'v Value>| value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let (before_items, after_items) = (list(states.before), list(states.after));
     (0..before_items.len().max(after_items.len())).any(|nth| {
         let items = FieldStates { before: before_items.get(nth), after: after_items.get(nth) };
-        differs(items, steps, at)
+        differs(items, steps, path)
     })
 }
 

@@ -194,12 +194,7 @@ pub(crate) async fn resolve_relations(sources: &Sources, matches: Match) -> Resu
     ConditionResolver::new(sources).resolve(matches).await
 }
 
-/// Resolves a plan completely, so that an engine can evaluate it.
-pub(crate) async fn resolve_completely(sources: &Sources, matches: Match) -> Result<Match, Error> {
-    Ok(resolve_with_notices(sources, matches).await?.0)
-}
-
-/// As [`resolve_completely`], with notices about limits that were reached.
+/// Resolves a plan completely, so that an engine can evaluate it. Also returns notices about limits that were reached.
 pub(crate) async fn resolve_with_notices(
     sources: &Sources,
     matches: Match,

@@ -16,7 +16,7 @@ pub struct FullScan {
     /// Hits read from the engine but not returned yet.
     ready: VecDeque<RankedHit>,
     /// The engine has returned all hits.
-    ended: bool,
+    is_at_end: bool,
     /// Remaining hits among earlier versions, in order.
     earlier_versions: VecDeque<RankedHit>,
     sort: Vec<Sort>,
@@ -30,7 +30,7 @@ impl FullScan {
         Self {
             engine,
             ready: VecDeque::new(),
-            ended: false,
+            is_at_end: false,
             earlier_versions: earlier_versions.into(),
             sort,
             remaining,
@@ -47,9 +47,9 @@ impl FullScan {
         let limit = limit.min(self.remaining);
         let mut hits = Vec::with_capacity(limit);
         while hits.len() < limit {
-            if self.ready.is_empty() && !self.ended {
+            if self.ready.is_empty() && !self.is_at_end {
                 self.ready = self.engine.next(limit).await?.into();
-                self.ended = self.ready.is_empty();
+                self.is_at_end = self.ready.is_empty();
             }
             let Some(hit) = self.pop_first() else { break };
             hits.push(hit);

@@ -225,13 +225,13 @@ mod tests {
     #[case::complete(false, &[], &["the query is odd"])]
     #[case::rounded(false, &["sums of cpu.req are rounded"], &["the query is odd", "sums of cpu.req are rounded"])]
     #[case::incomplete(true, &["a limit was reached"], &["the query is odd", "a limit was reached"])]
-    fn counts_have_their_limits(#[case] incomplete: bool, #[case] notices: &[&str], #[case] expected: &[&str]) {
+    fn counts_include_their_notices(#[case] incomplete: bool, #[case] notices: &[&str], #[case] expected: &[&str]) {
         let notices = notices.iter().map(|notice| (*notice).to_owned()).collect();
         let counts = Counts { incomplete, notices, ..Counts::default() };
-        let of_query = Notice { start: 2, end: 5, message: "the query is odd".to_owned() };
+        let query_notice = Notice { start: 2, end: 5, message: "the query is odd".to_owned() };
         let LiveCounts { total, incomplete: is_incomplete, notices, .. } =
-            LiveCounts::new(7, counts, vec![of_query.clone()]);
-        assert_eq!((total, is_incomplete, notices.first()), (7, incomplete, Some(&of_query)));
+            LiveCounts::new(7, counts, vec![query_notice.clone()]);
+        assert_eq!((total, is_incomplete, notices.first()), (7, incomplete, Some(&query_notice)));
         assert_eq!(notices.iter().map(|notice| notice.message.as_str()).collect::<Vec<_>>(), expected);
     }
 }

@@ -1,5 +1,5 @@
-//! Streams a response: notices and skipped clusters, the hits with their objects in chunks, then what takes longer: counts,
-//! and corrections of a query without hits.
+//! Streams a response: notices and skipped clusters, then the hits with their objects in chunks, and finally the slow parts:
+//! counts, and corrections of a query without hits.
 
 pub(crate) mod counting;
 pub(crate) mod expiring;
@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::DropGuard;
 
-/// Time after which a client that does not read counts as disconnected: a response that is not complete keeps files of the
+/// A client that reads nothing for this time is treated as disconnected, because an incomplete response keeps files of the
 /// text index open.
 const STALLED_CLIENT_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -204,10 +204,10 @@ async fn run_search(
     };
     notices.extend(found.notices.drain(..).map(Notice::without_position));
     let hits = VecDeque::from(take(&mut found.top.hits));
-    let more = found.top.remaining > hits.len() as u64;
+    let has_more = found.top.remaining > hits.len() as u64;
     let summary = Summary {
         total: found.top.total,
-        next: hits.back().filter(|_| more).map(|hit| Cursor(hit.position.clone())),
+        next: hits.back().filter(|_| has_more).map(|hit| Cursor(hit.position.clone())),
         incomplete: found.top.incomplete,
         seq,
         behind: searcher.latest().0.saturating_sub(seq.0),
@@ -266,7 +266,7 @@ impl HitReader {
         let (include_manifests, permissions) = (*include_manifests, Arc::clone(permissions));
         let store = &searcher.inner.cache.store;
         let ids: Vec<u64> = hits.iter().filter(|hit| hit.ended_by.is_none()).map(|hit| hit.position.id).collect();
-        let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.ended_by).collect();
+        let version_ends: Vec<Seq> = hits.iter().filter_map(|hit| hit.ended_by).collect();
         // The reasons of a hit that matches only columns need no manifest.
         let matches_columns_only = |hit: &RankedHit| matches.is_one_word() && score::matches_columns_only(hit.score);
         let manifests = match include_manifests || matches.reads_manifests() && !hits.iter().all(matches_columns_only) {
@@ -276,7 +276,8 @@ impl HitReader {
         // Reading records takes CPU time and therefore needs a permit as well.
         let permit = searcher.inner.permits.acquire(requested_at).await;
         let objects = store.by_ids(&ids, manifests).await?;
-        let versions = if ended.is_empty() { Vec::new() } else { store.versions_ended_by(&ended).await? };
+        let versions =
+            if version_ends.is_empty() { Vec::new() } else { store.versions_ended_by(&version_ends).await? };
         let matches = Arc::clone(matches);
         permit
             .run(move || {

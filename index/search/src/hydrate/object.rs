@@ -96,9 +96,9 @@ impl Searcher {
         fleet.read(&frontier).await?;
         for _ in 0..depth {
             let mut new: Vec<u64> = fleet.neighbours(&frontier).await?.difference(&visited).copied().collect();
-            let room = MAX_NODES - nodes.len();
-            has_more |= new.len() > room;
-            new.truncate(room);
+            let remaining = MAX_NODES - nodes.len();
+            has_more |= new.len() > remaining;
+            new.truncate(remaining);
             frontier = new.into_iter().collect();
             fleet.read(&frontier).await?;
             let mut objects: Vec<Object> = frontier.iter().filter_map(|id| fleet.object(*id).cloned()).collect();

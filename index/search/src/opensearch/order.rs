@@ -127,8 +127,8 @@ impl Order {
             *weight = next;
             next = next.saturating_mul(radix);
         }
-        let by_clusters = self.columns.iter().any(|column| matches!(column, Column::Cluster { .. }));
-        if by_clusters && next > MAX_SCORE { Err(OrderError::TooManyValues) } else { Ok(()) }
+        let has_cluster_column = self.columns.iter().any(|column| matches!(column, Column::Cluster { .. }));
+        if has_cluster_column && next > MAX_SCORE { Err(OrderError::TooManyValues) } else { Ok(()) }
     }
 
     /// Clauses that the order adds to a query.
@@ -154,12 +154,12 @@ impl Order {
             Column::Relevance { weight } => Some(*weight),
             _ => None,
         });
-        let by_clusters = self.clusters().next().is_some();
+        let has_cluster_ranks = self.clusters().next().is_some();
         let mut scored = Vec::new();
         match relevance {
             _ if matches.score_is_zero() => filter.push(matches.filter()),
             // Only ranks of clusters: the score of a word would precede the next column.
-            None if by_clusters => filter.push(matches.filter()),
+            None if has_cluster_ranks => filter.push(matches.filter()),
             None | Some(1) => scored.push(matches.to_scored_json()),
             Some(weight) => scored.push(json!({"bool": {"must": [matches.to_scored_json()], "boost": weight}})),
         }
@@ -167,7 +167,7 @@ impl Order {
         if !scored.is_empty() {
             parts["must"] = scored.into();
         }
-        if by_clusters {
+        if has_cluster_ranks {
             parts["should"] =
                 self.clusters().flat_map(|(weight, cluster_ranks)| score_clauses(weight, cluster_ranks)).collect();
         }

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn java_splits_where_javas_documentation_says() {
+    fn java_whitespace_is_that_of_its_documentation() {
         let whitespace = (0..=0xFFFF).filter_map(char::from_u32).filter(|c| is_java_whitespace(*c));
         let only_java: Vec<u32> = whitespace.clone().filter(|c| !c.is_whitespace()).map(|c| c as u32).collect();
         assert_eq!((whitespace.count(), only_java), (25, vec![0x1c, 0x1d, 0x1e, 0x1f]));

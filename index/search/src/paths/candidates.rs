@@ -55,16 +55,16 @@ impl CandidateConditions {
         }
     }
 
-    /// Adds the objects that may state an edge of the step to an object.
+    /// Adds the objects that may declare an edge of the step to an object.
     pub fn add_referrers(&mut self, node: &Node, step: &StepEdges) {
         let columns = columns(step);
         if !columns.is_empty() {
             self.referrers.entry(columns).or_default().extend(node.links.own_keys.iter());
         }
         let (cluster, namespace) = node.namespace();
-        let out = step.direction == Direction::Out;
+        let is_outgoing = step.direction == Direction::Out;
         let name = &*node.key.name;
-        if out && step.types.contains(&EdgeType::PropagatedTo) && cluster == CONTROL_PLANE {
+        if is_outgoing && step.types.contains(&EdgeType::PropagatedTo) && cluster == CONTROL_PLANE {
             let template = format!("{}={}", annotation::RESOURCE_TEMPLATE_UID, node.template_uid);
             self.others.push(Match::Exact(Keyword::Annotation, template));
             let (group, kind) = node.group_kind();
@@ -72,11 +72,11 @@ impl CandidateConditions {
                 self.others.push(works_of(namespace, name));
             }
         }
-        if out && step.types.contains(&EdgeType::Contains) && node.group_kind() == ("", "Namespace") {
+        if is_outgoing && step.types.contains(&EdgeType::Contains) && node.group_kind() == ("", "Namespace") {
             self.others.push(Match::And(namespace_conditions((cluster, name))));
         }
         let is_new = |added: &mut BTreeSet<_>| added.insert((cluster.to_owned(), namespace.to_owned(), String::new()));
-        if !out && step.types.contains(&EdgeType::Selects) && node.is_pod() && is_new(&mut self.added) {
+        if !is_outgoing && step.types.contains(&EdgeType::Selects) && node.is_pod() && is_new(&mut self.added) {
             let kinds =
                 SELECTING_KINDS.iter().map(|(group, kind)| kinds_in_group(group, &[kind.to_lowercase()])).collect();
             let parts = [Match::any_of(kinds)].into_iter().chain(namespace_conditions((cluster, namespace)));

@@ -1,5 +1,5 @@
 //! The objects of the fleet as a graph. Objects are found through the text index within the caller's permissions; their
-//! edges are the links that they state.
+//! edges are the links that they declare.
 
 use super::candidates::CandidateConditions;
 use super::node::node_match;
@@ -122,11 +122,11 @@ impl FleetGraph {
 
     /// Reads the objects that were not read yet or without these links, up to the limits.
     async fn read_links(&mut self, ids: &BTreeSet<u64>, needed: NeededLinks) -> Result<(), Error> {
-        let room = self.max_objects.saturating_sub(self.nodes.len());
+        let remaining = self.max_objects.saturating_sub(self.nodes.len());
         let new = ids.iter().copied().filter(|id| !self.nodes.contains_key(id));
-        let mut new: Vec<u64> = new.take(room.saturating_add(1)).collect();
-        if new.len() > room {
-            new.truncate(room);
+        let mut new: Vec<u64> = new.take(remaining.saturating_add(1)).collect();
+        if new.len() > remaining {
+            new.truncate(remaining);
             self.limits_reached.insert(MAX_OBJECTS_NOTICE.to_owned());
         }
         self.read_nodes(&new, needed.body_mode()).await?;
@@ -136,13 +136,13 @@ impl FleetGraph {
     }
 
     async fn read_nodes(&mut self, ids: &[u64], body_mode: BodyMode) -> Result<(), Error> {
-        for some in ids.chunks(READ_BATCH * MAX_CONCURRENT) {
+        for chunk in ids.chunks(READ_BATCH * MAX_CONCURRENT) {
             if self.is_search_over() {
                 break;
             }
-            let keep_records = self.objects.len() + some.len() <= self.max_records;
+            let keep_records = self.objects.len() + chunk.len() <= self.max_records;
             let sources = &self.sources;
-            let batches = some.chunks(READ_BATCH).map(|ids| read_batch(sources, ids, body_mode, keep_records));
+            let batches = chunk.chunks(READ_BATCH).map(|ids| read_batch(sources, ids, body_mode, keep_records));
             let batches: Vec<_> = batches.collect();
             let read = try_join_all(batches).await?;
             read.into_iter().flatten().for_each(|(node, object)| self.insert(node, object));
@@ -166,8 +166,8 @@ impl FleetGraph {
     pub async fn read_records(&mut self, ids: &BTreeSet<u64>) -> Result<(), Error> {
         let is_missing = |id: &u64| self.nodes.contains_key(id) && !self.objects.contains_key(id);
         let missing: Vec<u64> = ids.iter().copied().filter(is_missing).collect();
-        for some in missing.chunks(READ_BATCH) {
-            let objects = self.sources.store.by_ids(some, BodyMode::Skip).await?;
+        for chunk in missing.chunks(READ_BATCH) {
+            let objects = self.sources.store.by_ids(chunk, BodyMode::Skip).await?;
             self.objects.extend(objects.into_iter().map(|object| (object.record.id, object)));
         }
         Ok(())
@@ -177,12 +177,12 @@ impl FleetGraph {
     async fn find(&mut self, conditions: &[Match], needed: NeededLinks) -> Result<BTreeSet<u64>, Error> {
         let conditions: Vec<&Match> = conditions.iter().filter(|condition| **condition != Match::None).collect();
         let mut found = BTreeSet::new();
-        for some in conditions.chunks(MAX_CONCURRENT) {
+        for chunk in conditions.chunks(MAX_CONCURRENT) {
             if self.is_search_over() {
                 break;
             }
             let Sources { engine, context, .. } = &self.sources;
-            let lookups: Vec<_> = some.iter().map(|condition| engine.ids(context, condition)).collect();
+            let lookups: Vec<_> = chunk.iter().map(|condition| engine.ids(context, condition)).collect();
             let lookups = try_join_all(lookups).await?;
             for lookup in lookups {
                 let ids = self.take_values(lookup);
@@ -199,13 +199,10 @@ impl FleetGraph {
         Ok(ids.into_iter().filter(|id| self.nodes.contains_key(id)).collect())
     }
 
-    fn is_past_deadline(&self) -> bool {
-        self.sources.context.is_over()
-    }
-
-    /// True after the deadline of the search. Records the limit then.
+    /// True if the search must stop: its deadline has passed, or the response is no longer needed. Records the time limit then;
+    /// nothing reads the notices of a response that is not needed.
     fn is_search_over(&mut self) -> bool {
-        let is_over = self.is_past_deadline();
+        let is_over = self.sources.context.is_over();
         if is_over {
             self.limits_reached.insert(self.deadline_notice());
         }
@@ -223,7 +220,7 @@ impl FleetGraph {
         if lookup.incomplete {
             let limit = match lookup.values.len() >= MAX_LOOKUP_VALUES {
                 true => MAX_OBJECTS_NOTICE.to_owned(),
-                false if self.is_past_deadline() => self.deadline_notice(),
+                false if self.sources.context.is_over() => self.deadline_notice(),
                 false => TRUNCATED.to_owned(),
             };
             self.limits_reached.insert(limit);
@@ -263,7 +260,7 @@ impl FleetGraph {
         self.by_key.range((key, u64::MIN)..=(key, u64::MAX)).map(|(_, id)| *id)
     }
 
-    /// Adds the edges of a step that an object states: to any object, or only to those in `to`. `is_start`: see
+    /// Adds the edges of a step that an object declares: to any object, or only to those in `to`. `is_start`: see
     /// [`follows`].
     fn collect(
         &self,
@@ -287,13 +284,13 @@ impl FleetGraph {
     }
 
     /// Pods in the cluster and namespace of an object that its selector matches.
-    fn selected_pods(&self, selecting: &Node, selector: &Selector) -> Vec<u64> {
-        let pods = self.pods.get(&to_owned_key(selecting.namespace())).into_iter().flatten();
+    fn selected_pods(&self, selecting_node: &Node, selector: &Selector) -> Vec<u64> {
+        let pods = self.pods.get(&to_owned_key(selecting_node.namespace())).into_iter().flatten();
         let is_selected = |id: &&u64| self.nodes.get(*id).is_some_and(|node| node.is_selected_by(selector));
         pods.filter(is_selected).copied().collect()
     }
 
-    /// Fields that state an edge, at either of its ends.
+    /// Fields that declare an edge, at either of its ends.
     pub fn edge_fields(&self, (from, to, edge): EdgeKey) -> Vec<String> {
         let mut fields = BTreeSet::new();
         for (id, other_end, forward) in [(from, to, true), (to, from, false)] {
@@ -305,11 +302,11 @@ impl FleetGraph {
     }
 
     /// True if a link of an object leads to another object that was read.
-    fn leads_to(&self, stating: &Node, link: &NodeLink, other_end: u64) -> bool {
+    fn leads_to(&self, source: &Node, link: &NodeLink, other_end: u64) -> bool {
         let Some(node) = self.nodes.get(&other_end) else { return false };
         match &link.target {
             NodeTarget::Key(key) => node.links.own_keys.contains(key),
-            NodeTarget::Pods(selector) => node.namespace() == stating.namespace() && node.is_selected_by(selector),
+            NodeTarget::Pods(selector) => node.namespace() == source.namespace() && node.is_selected_by(selector),
         }
     }
 
@@ -327,7 +324,7 @@ impl FleetGraph {
         edges.into_iter().collect()
     }
 
-    /// Readable objects that state a reference to one of these, or to which these state one.
+    /// Readable objects that refer to one of these, or to which these refer.
     pub async fn neighbours(&mut self, ids: &BTreeSet<u64>) -> Result<BTreeSet<u64>, Error> {
         let graph = &*self;
         let links = move || ids.iter().filter_map(move |id| graph.nodes.get(id)).map(|node| &node.links);
@@ -438,7 +435,7 @@ fn directed_steps(step: &StepEdges) -> Vec<StepEdges> {
     directions.iter().map(in_direction).collect()
 }
 
-/// True if a link is an edge of the step. `is_start`: the step begins at the object that states the link; otherwise it
+/// True if a link is an edge of the step. `is_start`: the step begins at the object that declares the link; otherwise it
 /// ends there.
 fn follows(step: &StepEdges, link: &NodeLink, is_start: bool) -> bool {
     let is_outgoing = link.forward == is_start;

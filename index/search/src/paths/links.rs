@@ -1,4 +1,4 @@
-//! Links of an object: the edges that its own fields state, in both orientations. Has no side effects.
+//! Links of an object: the edges that its own fields declare, in both orientations. Has no side effects.
 
 use crate::document::columns::Key;
 use crowsnest_api::constants::annotation;
@@ -16,14 +16,14 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Edges that an object states, and the keys by which other objects refer to it.
+/// Edges that an object declares, and the keys by which other objects refer to it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Links {
     pub own_keys: Vec<u64>,
     pub links: Vec<Link>,
 }
 
-/// An edge that a field of an object states.
+/// An edge that a field of an object declares.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {
     pub edge: EdgeType,

@@ -2,7 +2,7 @@
 //!
 //! [`mod@traversal`], [`walk`] and [`closure`] search a [`traversal::PathGraph`]; [`fleet`] is the one of the fleet: it finds objects
 //! through the text index within the caller's permissions, so that every object of a path is one that the caller may list.
-//! [`links`] reads the edges that an object states.
+//! [`links`] reads the edges that an object declares.
 
 mod candidates;
 pub(crate) mod closure;
@@ -51,7 +51,7 @@ pub struct PathEdge {
     pub to: usize,
     #[serde(rename = "type")]
     pub edge: EdgeType,
-    /// Fields that state the edge.
+    /// Fields that declare the edge.
     pub via: Vec<String>,
 }
 
@@ -190,7 +190,7 @@ impl Searcher {
         let counts = count_reached(&graph, &found.reached);
         let mut positions = PositionTable::default();
         positions.node(root);
-        // Objects that were deleted in the meantime are only counted, as those that were reached over them.
+        // Objects that were deleted in the meantime are counted but not listed, and neither are those reached through them.
         let is_present = |id: u64| graph.object(id).is_some();
         let listed = listed.filter(|object| [object.id, object.edge.0, object.edge.1].into_iter().all(is_present));
         let reached = listed.map(|object| ReachedNode {
@@ -293,7 +293,7 @@ impl PositionTable {
         self.node_positions.contains_key(&id)
     }
 
-    /// Edges in order of their positions, with the fields that state them.
+    /// Edges in order of their positions, with the fields that declare them.
     fn edges(&mut self, graph: &FleetGraph) -> Vec<PathEdge> {
         let all = self.edges.clone();
         let edge = |key: EdgeKey| {

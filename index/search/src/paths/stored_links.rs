@@ -14,14 +14,14 @@ use std::sync::Arc;
 /// The cluster and namespace of an object.
 pub(super) type NamespaceRef<'r> = (&'r str, &'r str);
 
-/// The links that a step follows, by the part of an object that states them.
+/// The links that a step follows, by the part of an object that contains them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NeededLinks {
-    /// Those to owners and to the namespace, which the record states.
+    /// Links to owners and to the namespace, which the record contains.
     OfRecord,
-    /// Also those that select Pods, which the bodies of [`SELECTING_KINDS`] state.
+    /// Also those of selectors of Pods, which the bodies of [`SELECTING_KINDS`] contain.
     WithSelectors,
-    /// All except those that the bodies of Pods state.
+    /// All except those that the bodies of Pods contain.
     ExceptOfPods,
     All,
 }
@@ -36,7 +36,7 @@ pub(super) struct Node {
     /// Labels of a Pod; selectors match no other objects.
     labels: Box<[(Arc<str>, Box<str>)]>,
     pub links: NodeLinks,
-    /// True if links that the body states were read.
+    /// True if the links in the body were read.
     has_links_of_body: bool,
 }
 
@@ -64,7 +64,7 @@ pub(super) enum NodeTarget {
 }
 
 impl NeededLinks {
-    /// The links that are edges of these types. With rules for Pods, their bodies may state edges of further types.
+    /// The links that are edges of these types. With rules for Pods, their bodies may contain edges of further types.
     pub fn of_types(types: &BTreeSet<EdgeType>, rules: &[CustomRule]) -> Self {
         let of_type = |edge: &EdgeType| match edge {
             EdgeType::Contains | EdgeType::Owns => Self::OfRecord,
@@ -115,8 +115,8 @@ impl Node {
     }
 }
 
-/// Reads what the graph stores of objects that were read with or without their bodies, and copies their records if
-/// `keep_records` is set.
+/// Creates the nodes of objects, whose bodies were read according to `body_mode`, and copies their records if `keep_records`
+/// is set.
 pub(super) fn read_nodes(
     objects: &[Object],
     body_mode: BodyMode,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_for_pods_add_edges_that_their_bodies_state() {
+    fn rules_for_pods_add_edges_of_their_bodies() {
         let rule = |kind: &str| -> CustomRule {
             let target = json!({"group": "acme.io", "kind": "Route"});
             let rule = json!({"kind": kind, "path": "spec.route", "target": target, "relation": "ROUTES_TO"});
@@ -275,7 +275,7 @@ mod tests {
             "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": "web", "uid": "u1"}]}})))]
     #[case::binding(stored(CONTROL_PLANE, 1, &json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
         "metadata": {"name": "web-deployment", "namespace": "shop", "uid": "u2"}, "spec": {"resource": {"uid": "u3"}}})))]
-    fn records_state_owners_and_namespaces(#[case] object: Object) {
+    fn records_contain_owners_and_namespaces(#[case] object: Object) {
         let of_mode = |body_mode| read_nodes(std::slice::from_ref(&object), body_mode, &[], false).unwrap().remove(0).0;
         let (with_body, without_body) = (of_mode(BodyMode::Read), of_mode(BodyMode::Skip));
         assert_eq!(without_body.links.own_keys, with_body.links.own_keys);

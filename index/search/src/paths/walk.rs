@@ -30,7 +30,7 @@ pub(super) fn remove_dead_ends(layers: &mut [Layer]) -> Vec<HopLengths> {
 /// `next_hop`: the lengths from the objects at the beginning of the next hop; `None` for the last hop.
 fn hop_lengths(layer: &Layer, next_hop: Option<&BTreeMap<u64, Lengths>>) -> HopLengths {
     let at_end = |id: u64| next_hop.map_or(1, |ids| ids.get(&id).copied().unwrap_or_default());
-    // From the last number of steps to the first.
+    // Starts with the largest number of steps, because each number needs the lengths of the next one.
     let mut by_depth: HopLengths = Vec::with_capacity(layer.depths.len());
     for (depth, ids) in layer.depths.iter().enumerate().rev() {
         let next = by_depth.last();
@@ -100,8 +100,8 @@ impl<'l> Walker<'l> {
         }
     }
 
-    /// Enumerates the shortest paths between each pair of ends, by increasing length. A longer path between ends that a
-    /// shorter one joins is not tried, unless it shares its beginning with a path to another end.
+    /// Enumerates the shortest paths between each pair of ends, by increasing length. A longer path between ends that
+    /// a shorter one already joins is not tried, unless it shares its beginning with a path to another end.
     pub(super) fn walk_shortest(&mut self, starts: &BTreeSet<u64>) {
         let max_length: usize = self.layers.iter().map(|layer| layer.depths.len() - 1).sum();
         let mut unfinished: Vec<(u64, BTreeSet<u64>)> = starts.iter().map(|start| (*start, BTreeSet::new())).collect();

@@ -99,11 +99,11 @@ pub fn plan(query: &Query, planning_context: &PlanningContext) -> Plan {
     });
     let context_at_time = PlanningContext { now: at.unwrap_or(planning_context.now), ..planning_context.clone() };
     let depth = output.depth.unwrap_or(1).clamp(1, MAX_STEPS);
-    let has_stated_depth = output.depth.is_some();
+    let has_explicit_depth = output.depth.is_some();
     let mut planner = Planner {
         planning_context: &context_at_time,
         depth,
-        has_stated_depth,
+        has_explicit_depth,
         includes_deleted: false,
         notices: Vec::new(),
     };
@@ -141,8 +141,8 @@ struct Planner<'w> {
     planning_context: &'w PlanningContext,
     /// Maximum number of relation steps.
     depth: u8,
-    /// The query states the depth.
-    has_stated_depth: bool,
+    /// The query contains the depth.
+    has_explicit_depth: bool,
     /// The query includes deleted objects.
     includes_deleted: bool,
     notices: Vec<Notice>,
@@ -339,7 +339,7 @@ impl Planner<'_> {
     /// `reaches:`, `reachedby:`. Without `depth:`, up to [`CLOSURE_STEPS`] steps are followed.
     fn dependent(&mut self, span: Span, direction: DependencyDirection, pattern: &Pattern) -> Match {
         let Some(reference) = self.reference(span, pattern) else { return Match::None };
-        let depth = if self.has_stated_depth { self.depth } else { CLOSURE_STEPS };
+        let depth = if self.has_explicit_depth { self.depth } else { CLOSURE_STEPS };
         let (inner, condition) = (reference.objects(), pattern.to_string());
         Match::Relation(Box::new(Relation::Dependent { inner, direction, depth, condition }))
     }

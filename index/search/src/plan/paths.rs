@@ -148,11 +148,11 @@ impl PathTest {
     }
 
     fn passes(&self, value: &Value, regex: Option<&regex::Regex>) -> bool {
-        let scalar = !matches!(value, Value::Object(_) | Value::Array(_) | Value::Null);
+        let is_scalar = !matches!(value, Value::Object(_) | Value::Array(_) | Value::Null);
         match &self.condition {
             PathCondition::Exists => !value.is_null(),
-            PathCondition::Test(test) => scalar && test.passes(&scalar_text(value).to_lowercase(), regex),
-            PathCondition::Exactly(expected) => scalar && scalar_text(value) == *expected,
+            PathCondition::Test(test) => is_scalar && test.passes(&scalar_text(value).to_lowercase(), regex),
+            PathCondition::Exactly(expected) => is_scalar && scalar_text(value) == *expected,
             PathCondition::Compare(operator, expected) => numeric_value(value).is_some_and(|number| match operator {
                 ComparisonOperator::Less => number < *expected,
                 ComparisonOperator::LessOrEqual => number <= *expected,

@@ -61,9 +61,9 @@ fn strip_alternative_anchors(source: &str) -> String {
         Some(rest) => ("", rest),
         None => (".*", source),
     };
-    let escaped_end = inner.ends_with("\\$");
+    let is_end_escaped = inner.ends_with("\\$");
     let (inner, suffix) = match inner.strip_suffix('$') {
-        Some(rest) if !escaped_end => (rest, ""),
+        Some(rest) if !is_end_escaped => (rest, ""),
         _ => (inner, ".*"),
     };
     format!("{prefix}(?i:{inner}){suffix}")

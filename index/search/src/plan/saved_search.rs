@@ -57,11 +57,11 @@ pub fn validate(draft: SavedSearchDraft, owner: &str) -> Result<SavedSearchSpec,
     if draft.title.trim().is_empty() {
         errors.push(FieldError::required("spec.title", "the title of the search"));
     }
-    for (field, text, most) in
+    for (field, text, max_chars) in
         [("spec.title", &draft.title, MAX_TITLE_CHARS), ("spec.description", &draft.description, MAX_DESCRIPTION_CHARS)]
     {
-        if text.chars().count() > most {
-            errors.push(FieldError::too_long(field, most));
+        if text.chars().count() > max_chars {
+            errors.push(FieldError::too_long(field, max_chars));
         }
     }
     if let Err(error) = parse(&draft.query, &Limits::default()) {
@@ -97,10 +97,10 @@ pub fn scopes(all: impl IntoIterator<Item = (String, SavedSearchSpec)>, caller: 
     // Own searches take precedence over shared ones, and names over titles.
     readable.sort_by_key(|(_, saved)| saved.owner == caller.name);
     let mut scopes = BTreeMap::new();
-    let mut others = BTreeSet::new();
+    let mut titles_of_others = BTreeSet::new();
     for (_, saved) in &readable {
         let title = saved.title.to_lowercase();
-        if saved.owner != caller.name && !others.insert(title.clone()) {
+        if saved.owner != caller.name && !titles_of_others.insert(title.clone()) {
             // An ambiguous title of shared searches is not resolved.
             scopes.remove(&title);
         } else {
@@ -131,9 +131,9 @@ mod tests {
     #[case::own("ann", "staff", false, AccessLevel::Write)]
     #[case::own_and_shared("ann", "staff", true, AccessLevel::Write)]
     #[case::of_another_owner("bob", "staff", false, AccessLevel::Hidden)]
-    #[case::anothers_and_shared("bob", "staff", true, AccessLevel::Read)]
-    #[case::anothers_by_a_master("root", MASTERS, false, AccessLevel::Hidden)]
-    #[case::shared_and_by_a_master("root", MASTERS, true, AccessLevel::Write)]
+    #[case::shared_by_another_owner("bob", "staff", true, AccessLevel::Read)]
+    #[case::of_another_owner_for_an_administrator("root", MASTERS, false, AccessLevel::Hidden)]
+    #[case::shared_for_an_administrator("root", MASTERS, true, AccessLevel::Write)]
     #[case::a_group_of_the_owners_name("bob", "ann", false, AccessLevel::Hidden)]
     #[case::anonymous("", "staff", false, AccessLevel::Hidden)]
     fn access_depends_on_owner_and_sharing(

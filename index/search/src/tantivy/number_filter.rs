@@ -42,7 +42,7 @@ impl NumberFilter {
         Self { hashes: hashes.into_iter().collect(), bits }
     }
 
-    /// False if the number is certainly not in the set.
+    /// False only if the number is not in the set. May return true for numbers outside of it.
     pub fn may_contain(&self, number: u64) -> bool {
         self.hashes.contains(hash(number, self.bits))
     }

@@ -59,7 +59,7 @@ pub(crate) struct TextFollower {
     pub empty_at: Seq,
     /// The index that is being filled while searches use the old one.
     rebuild: Option<OpenIndex>,
-    pub outlives_outages: bool,
+    pub tolerates_outages: bool,
     warm_up: Box<WarmUp>,
     /// Measures work that is followed by a pause; `None` after the start phase.
     work_timer: Option<WorkTimer>,
@@ -89,7 +89,7 @@ impl TextFollower {
             heap_bytes: options.text_heap_bytes,
             empty_at: Seq(0),
             rebuild: None,
-            outlives_outages: options.store.outlives_outages(),
+            tolerates_outages: options.store.tolerates_outages(),
             warm_up,
             work_timer: None,
         };

@@ -40,7 +40,7 @@ struct Backend {
 }
 
 impl Backend {
-    /// Opens it and starts its worker.
+    /// Opens the backend and starts its worker.
     async fn open(url: String, store: Arc<dyn Store>, permits: &Arc<SearchPermits>) -> Self {
         // Fails if another test installed the provider.
         drop(rustls::crypto::ring::default_provider().install_default());

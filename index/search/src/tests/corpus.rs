@@ -4,7 +4,7 @@
 use crate::authorization::RbacRules;
 use crate::collect::TopHitsRequest;
 use crate::collect::facets::{FacetField, FacetRequest};
-use crate::collect::suggest::ValueSuggester;
+use crate::collect::suggest::{ValueSuggester, ValueSuggestions};
 use crate::collect::sums::amounts;
 use crate::document::Document;
 use crate::document::columns::Facet;
@@ -434,14 +434,30 @@ async fn values_of_old_versions_are_suggested(
     }
 }
 
+#[rstest]
+#[case::of_terms("label", "app=")]
+#[case::of_numbers("restarts", "")]
+#[tokio::test]
+async fn suggestions_after_the_deadline_are_incomplete(#[case] field: &str, #[case] written: &str) {
+    let corpus = Corpus::new().await;
+    let late = corpus.sources.with_deadline(corpus.sources.context.requested_at);
+    for (sources, expected) in [(corpus.sources.clone(), false), (late, true)] {
+        assert_eq!(suggest(sources, "", field, written).await.incomplete, expected);
+    }
+}
+
 /// Suggested values of a field with their counts.
 pub(super) async fn suggest_values(sources: Sources, rest: &str, field: &str, written: &str) -> String {
+    let suggestions = suggest(sources, rest, field, written).await.items;
+    let lines: Vec<String> = suggestions.iter().map(|s| format!("{} {}", s.text, s.count.unwrap())).collect();
+    lines.join(", ")
+}
+
+async fn suggest(sources: Sources, rest: &str, field: &str, written: &str) -> ValueSuggestions {
     let rest = parse(rest, &Limits::default()).unwrap();
     let Some(Field::Definition(definition)) = find_field(field) else { panic!("{field} is not a field") };
     let values = ValueSuggester { sources, planning_context: planning_context(), rest, limit: 10 };
-    let (suggestions, _) = values.suggest(definition, written).await.unwrap();
-    let lines: Vec<String> = suggestions.iter().map(|s| format!("{} {}", s.text, s.count.unwrap())).collect();
-    lines.join(", ")
+    values.suggest(definition, written).await.unwrap()
 }
 
 /// Ann may list the pods of one namespace.

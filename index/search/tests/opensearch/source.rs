@@ -33,7 +33,7 @@ impl MemorySource {
         Self { log: Arc::default(), latest: watch::Sender::new(0) }
     }
 
-    /// Writes a record, or deletes it.
+    /// Writes a record, or deletes it if `document` is `None`.
     pub fn set(&self, id: &str, document: Option<Value>) {
         let mut log = self.log.lock().unwrap();
         let seq = *self.latest.borrow() + 1;

@@ -43,7 +43,7 @@ pub struct Draft {
 #[derive(Debug, Clone, Copy)]
 pub struct ExpectedType<'a> {
     pub resource: &'a Gvr,
-    /// Kind of an object that states none.
+    /// Kind of objects without the field `kind`.
     pub kind: &'a str,
 }
 

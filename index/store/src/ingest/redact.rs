@@ -5,6 +5,7 @@
 use super::IngestOptions;
 use super::split::{Fields, ObjectWriter, copy_annotations, copy_metadata};
 use super::withheld::{WithheldPath, redact_paths};
+use crowsnest_api::propagation::WORKS;
 use crowsnest_apimachinery::secret_copies::{contains_secret, is_harmless, secret_values};
 use serde_json::value::RawValue;
 
@@ -26,16 +27,16 @@ pub(super) enum RedactionClass {
 
 impl RedactionClass {
     pub(super) fn new(group: &str, kind: &str, raw: &str, options: &IngestOptions) -> Self {
-        let mentioned = !options.secret_values && raw.contains(SECRET);
+        let may_embed_secret = !options.secret_values && raw.contains(SECRET);
         match (group, kind) {
             ("", SECRET) if !options.secret_values => Self::Secret,
-            ("work.karmada.io", "Work")
-                if mentioned || options.withheld.iter().any(|path| path.may_apply_within(raw)) =>
+            _ if WORKS.contains(group, kind)
+                && (may_embed_secret || options.withheld.iter().any(|path| path.may_apply_within(raw))) =>
             {
                 Self::Work
             }
             ("", SECRET) => Self::None,
-            _ if mentioned => Self::MayEmbed,
+            _ if may_embed_secret => Self::MayEmbed,
             _ => Self::None,
         }
     }

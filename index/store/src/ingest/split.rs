@@ -75,13 +75,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 /// Writes a JSON object field by field.
 pub(crate) struct ObjectWriter<'o> {
     out: &'o mut String,
-    first: bool,
+    is_first: bool,
 }
 
 impl<'o> ObjectWriter<'o> {
     pub fn new(out: &'o mut String) -> Self {
         out.push('{');
-        Self { out, first: true }
+        Self { out, is_first: true }
     }
 
     /// Writes a field whose value is given as JSON.
@@ -96,10 +96,10 @@ impl<'o> ObjectWriter<'o> {
 
     /// Begins a field; the caller appends its JSON value.
     pub fn begin_field(&mut self, name: &str) -> &mut String {
-        if !self.first {
+        if !self.is_first {
             self.out.push(',');
         }
-        self.first = false;
+        self.is_first = false;
         quote(name, self.out);
         self.out.push(':');
         self.out
@@ -113,11 +113,11 @@ impl<'o> ObjectWriter<'o> {
 /// Predicate that returns true if an annotation is kept, by its key and its value as JSON.
 pub(crate) type AnnotationFilter<'s> = &'s dyn Fn(&str, &RawValue) -> bool;
 
-/// Copies `metadata`, usually without `managedFields`, with the annotations to keep. Returns true if an annotation was
-/// removed.
+/// Copies `metadata` with the annotations to keep, without `managedFields` unless they are kept as well. Returns true if an
+/// annotation was removed.
 pub(crate) fn copy_metadata(
     fields: &Fields<'_>,
-    managed_fields: bool,
+    keep_managed_fields: bool,
     keep: Option<AnnotationFilter<'_>>,
     out: &mut String,
 ) -> Result<bool, serde_json::Error> {
@@ -125,7 +125,7 @@ pub(crate) fn copy_metadata(
     let mut is_removed = false;
     for (name, value) in fields.iter() {
         match (name, keep) {
-            ("managedFields", _) if !managed_fields => {}
+            ("managedFields", _) if !keep_managed_fields => {}
             ("annotations", Some(keep)) if value.get().starts_with('{') => {
                 is_removed |= copy_annotations(value.get(), keep, out.begin_field(name))?;
             }

@@ -1,6 +1,7 @@
 //! Values to exclude from the cache in addition to Secret values; names, labels and keys are kept.
 
 use super::split::{Fields, ObjectWriter};
+use crowsnest_api::propagation::is_karmada_group;
 use crowsnest_apimachinery::names::Gvr;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -34,7 +35,7 @@ pub enum WithheldError {
 fn is_required(group: &str, resource: &str) -> bool {
     let core = ["pods", "nodes", "namespaces", "services", "persistentvolumeclaims", "endpoints", "resourcequotas"];
     let groups = ["apps", "batch", "autoscaling", "policy", "rbac.authorization.k8s.io", "apiextensions.k8s.io"];
-    group.ends_with("karmada.io") || groups.contains(&group) || group.is_empty() && core.contains(&resource)
+    is_karmada_group(group) || groups.contains(&group) || group.is_empty() && core.contains(&resource)
 }
 
 /// Splits a path into field names at dots; an escaped dot belongs to a name.
@@ -42,10 +43,10 @@ fn parse_field_names(path: &str) -> Vec<String> {
     let mut names = vec![String::new()];
     let mut characters = path.chars().peekable();
     while let Some(character) = characters.next() {
-        let escaped = character == '\\' && characters.peek() == Some(&'.');
+        let is_escaped_dot = character == '\\' && characters.peek() == Some(&'.');
         match (character, names.last_mut()) {
             ('.', _) => names.push(String::new()),
-            (_, Some(name)) => name.push(if escaped { characters.next().unwrap_or('.') } else { character }),
+            (_, Some(name)) => name.push(if is_escaped_dot { characters.next().unwrap_or('.') } else { character }),
             (_, None) => {}
         }
     }

@@ -1,20 +1,19 @@
 //! Leases of replicas, their claims on clusters, and the state of collections that depends on claims.
 
 use super::connect::CONNECT_TIMEOUT;
-use super::load::decode_collection;
 use super::write::lock;
 use super::{CHANNEL, PostgresStore, application_name};
 use crate::ReplicaView;
 use crate::labels::IndexedLabels;
+use crate::reading::COLLECTION_COLUMNS;
 use crate::rows::Columns;
 use crate::{Batch, StoredCollection};
 use crate::{CollectionKey, Error};
 use crate::{Epoch, LEASE_DURATION};
 use crowsnest_apimachinery::names::ClusterName;
-use sqlx::postgres::{PgConnection, PgListener, PgPoolOptions, PgRow};
-use sqlx::{Connection, Row};
+use sqlx::postgres::{PgConnection, PgListener, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection, Row};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// Overlap of consecutive reads by timestamp. A transaction can commit after a read with an earlier timestamp, so the
 /// next read includes the time before the previous one.
@@ -197,17 +196,12 @@ impl PostgresStore {
             .fetch_first(problem, sqlx::query("SELECT (clock_timestamp() - $1::text::interval)::text").bind(OVERLAP))
             .await?;
         let now = now.ok_or(Error::Stopped)?.text(0).map_err(fail)?.to_owned();
-        let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
-            heard_at, trouble, gone FROM collections WHERE touched_at >= coalesce($1::text::timestamptz, '-infinity')";
+        let sql = AssertSqlSafe(format!(
+            "SELECT {COLLECTION_COLUMNS}, trouble FROM collections \
+             WHERE touched_at >= coalesce($1::text::timestamptz, '-infinity')"
+        ));
         let rows = self.fetch_rows(problem, sqlx::query(sql).bind(since)).await?;
-        let decode = |row: &PgRow| decode_collection(row).map_err(fail);
-        let mut found = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let Some((id, is_deleted, stored)) = decode(row)? else { continue };
-            self.catalog.insert(id, &stored.key, Arc::clone(&stored.state.kind));
-            found.push((is_deleted, stored));
-        }
-        Ok((found, now))
+        Ok((self.catalog.add_collections(&rows).map_err(fail)?, now))
     }
 
     /// Subscribes to the notifications that each write transaction of any replica sends.

@@ -3,31 +3,21 @@
 use super::PostgresStore;
 use crate::Error;
 use crate::StoredCollection;
-use crate::record::{CollectionKey, CollectionState};
+use crate::reading::COLLECTION_COLUMNS;
+use crate::record::CollectionKey;
 use crate::rows::Columns;
-use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use sqlx::Row;
+use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgRow;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 impl PostgresStore {
+    /// Reads all collections into the catalog and returns those that were not dropped.
     pub(super) async fn read_collections(&self) -> Result<Vec<StoredCollection>, Error> {
         let problem = "cannot list its collections";
-        let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
-            heard_at, trouble, gone FROM collections";
-        let mut found = Vec::new();
-        for row in self.fetch_rows(problem, sqlx::query(sql)).await? {
-            let (id, is_deleted, stored) = match decode_collection(&row).map_err(|e| Error::store(problem, e))? {
-                Some(stored) => stored,
-                None => continue,
-            };
-            self.catalog.insert(id, &stored.key, Arc::clone(&stored.state.kind));
-            if !is_deleted {
-                found.push(stored);
-            }
-        }
-        Ok(found)
+        let sql = AssertSqlSafe(format!("SELECT {COLLECTION_COLUMNS}, trouble FROM collections"));
+        let rows = self.fetch_rows(problem, sqlx::query(sql)).await?;
+        let all = self.catalog.add_collections(&rows).map_err(|e| Error::store(problem, e))?;
+        Ok(all.into_iter().filter(|(is_dropped, _)| !is_dropped).map(|(_, stored)| stored).collect())
     }
 
     /// Loads dictionaries with ids greater than `after`, including those that other replicas have trained.
@@ -80,20 +70,4 @@ impl PostgresStore {
         self.catalog.insert(id, key, row.text(1).map_err(fail)?.into());
         Ok(Some(id))
     }
-}
-
-/// Decodes a row as (id, dropped, collection); None if the cluster name is invalid.
-pub(super) fn decode_collection(row: &PgRow) -> Result<Option<(i64, bool, StoredCollection)>, sqlx::Error> {
-    let Ok(cluster) = ClusterName::parse(row.text(1)?) else { return Ok(None) };
-    let state = CollectionState {
-        resource_version: row.text(8)?.to_owned(),
-        complete: row.try_get(9)?,
-        kind: row.text(5)?.into(),
-        namespaced: row.try_get(6)?,
-        last_contact_ms: row.number(10)?,
-        stale_reason: row.try_get(11)?,
-    };
-    let key = CollectionKey::new(cluster, Gvr::new(row.text(2)?, row.text(3)?, row.text(4)?));
-    let stored = StoredCollection { key, state, scope: row.text(7)?.to_owned() };
-    Ok(Some((row.number(0)?, row.try_get(12)?, stored)))
 }

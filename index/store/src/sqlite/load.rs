@@ -3,11 +3,10 @@
 use super::SqliteStore;
 use crate::Error;
 use crate::StoredCollection;
-use crate::record::{CollectionKey, CollectionState, Seq};
-use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use sqlx::Row as _;
+use crate::reading::COLLECTION_COLUMNS;
+use crate::record::Seq;
 use sqlx::sqlite::SqliteExecutor;
-use std::sync::Arc;
+use sqlx::{AssertSqlSafe, Row as _};
 use std::sync::atomic::Ordering;
 
 impl SqliteStore {
@@ -32,28 +31,10 @@ impl SqliteStore {
     /// Reads all collections into the catalog and returns those that were not dropped.
     pub(super) async fn read_collections(&self) -> Result<Vec<StoredCollection>, Error> {
         let fail = |e| Error::store("cannot list its collections", e);
-        let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
-            heard_at, gone FROM collections";
+        let sql = AssertSqlSafe(format!("SELECT {COLLECTION_COLUMNS}, NULL FROM collections"));
         let rows = sqlx::query(sql).fetch_all(&self.readers).await.map_err(fail)?;
-        let mut found = Vec::with_capacity(rows.len());
-        for row in rows {
-            let text = |column: usize| row.try_get::<String, _>(column).map_err(fail);
-            let Ok(cluster) = ClusterName::parse(&text(1)?) else { continue };
-            let state = CollectionState {
-                resource_version: text(8)?,
-                complete: row.try_get(9).map_err(fail)?,
-                kind: text(5)?.into(),
-                namespaced: row.try_get(6).map_err(fail)?,
-                last_contact_ms: row.try_get(10).map_err(fail)?,
-                stale_reason: None,
-            };
-            let key = CollectionKey::new(cluster, Gvr::new(&text(2)?, &text(3)?, &text(4)?));
-            self.catalog.insert(row.try_get(0).map_err(fail)?, &key, Arc::clone(&state.kind));
-            if !row.try_get::<bool, _>(11).map_err(fail)? {
-                found.push(StoredCollection { key, state, scope: text(7)? });
-            }
-        }
-        Ok(found)
+        let all = self.catalog.add_collections(&rows).map_err(fail)?;
+        Ok(all.into_iter().filter(|(is_dropped, _)| !is_dropped).map(|(_, stored)| stored).collect())
     }
 }
 

@@ -94,7 +94,7 @@ async fn a_scan_with_a_label_selector_finds_all_matches(
     }
 }
 
-/// With all labels, the pattern would be longer than SQLite allows.
+/// A `LIKE` pattern with all of these labels would be longer than SQLite allows.
 #[rstest]
 #[tokio::test]
 async fn a_scan_with_many_required_labels_finds_all_matches(
@@ -159,8 +159,8 @@ async fn pages_of_objects_are_those_of_records(
         loop {
             let (records, after_records) = backend.store.records(&scan, &keep, limit).await.unwrap();
             let (objects, next) = backend.store.objects(&scan, &keep, limit).await.unwrap();
-            let of_objects: Vec<Record> = objects.iter().map(|object| Record::clone(&object.record)).collect();
-            assert_eq!((of_objects, &next), (records.clone(), &after_records));
+            let object_records: Vec<Record> = objects.iter().map(|object| Record::clone(&object.record)).collect();
+            assert_eq!((object_records, &next), (records.clone(), &after_records));
             let bodies = backend.store.bodies(records).await.unwrap();
             let bodies: Vec<String> = bodies.iter().map(|object| object.text().to_owned()).collect();
             assert_eq!(backend.texts(objects), bodies);

@@ -76,6 +76,8 @@ pub(super) fn hit(hit: &Hit, columns: &Columns, now: Timestamp) -> Result<Value,
     if let Some(end) = &hit.version_end {
         let name = if end.deleted { "deleted" } else { "until" };
         value.insert(name.into(), time(Some(end.until / 1000)));
+        // Versions of one second have the same times.
+        value.insert("seq".into(), json!(hit.object.record.seq));
     }
     if let Some(values) = columns.values(&hit.object, now)? {
         value.insert("columns".into(), values);

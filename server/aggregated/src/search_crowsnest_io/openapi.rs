@@ -145,7 +145,7 @@ pub(super) fn identity() -> Value {
 pub(super) fn schemas() -> Map<String, Value> {
     let mut hit = identity();
     let optional_fields = json!({"status": string(), "ready": string(), "restarts": integer(), "node": string(), "images": list(string()),
-        "created": date_time(), "deleting": date_time(), "deleted": date_time(), "until": date_time(), "score": {"type": "number"},
+        "created": date_time(), "deleting": date_time(), "deleted": date_time(), "until": date_time(), "seq": integer(), "score": {"type": "number"},
         "matched": list(ref_to("Matched")), "columns": {"type": "object", "additionalProperties": string()}});
     let mut optional = vec!["namespace"];
     if let (Some(hit), Value::Object(optional_fields)) = (hit.as_object_mut(), &optional_fields) {

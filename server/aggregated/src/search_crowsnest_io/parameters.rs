@@ -1,5 +1,6 @@
 //! Query parameters of the search API. A missing or invalid one is refused with 400, and the cause names it.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
@@ -10,8 +11,6 @@ use crowsnest_apimachinery::status::ApiError;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::RecordKey;
 use crowsnest_search::{Cursor, SearchRequest};
-
-use std::collections::BTreeMap;
 
 use super::columns::Columns;
 

@@ -12,7 +12,7 @@ use super::operation::SearchOperation;
 
 use crate::resource::Definition;
 use crate::resource::openapi::Document;
-use crate::resource::schema::{body, integer, list, object, string};
+use crate::resource::schema::{body, boolean, integer, list, object, string};
 
 /// Default number of suggestions.
 const DEFAULT_LIMIT: usize = 20;
@@ -28,8 +28,9 @@ impl SearchOperation for Suggest {
     fn schemas(document: &mut Document) {
         let suggestion = object(json!({"text": string(), "about": string(), "count": integer()}), &["about", "count"]);
         let fields = json!({"start": integer(), "end": integer(), "field": string(), "items": list(suggestion),
-            "range": list(integer())});
-        document.schema(name_of("SearchSuggestions"), body("SearchSuggestions", fields, &["field", "range"]));
+            "range": list(integer()), "incomplete": boolean(), "notices": list(string())});
+        let optional = &["field", "range", "incomplete", "notices"];
+        document.schema(name_of("SearchSuggestions"), body("SearchSuggestions", fields, optional));
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {

@@ -164,7 +164,7 @@ mod tests {
     #[case::basic(&[("username", "crow"), ("password", "nest\n")], Some("Basic Y3JvdzpuZXN0"))]
     #[case::api_key(&[("api-key", "aWQ6a2V5\n")], Some("ApiKey aWQ6a2V5"))]
     #[case::bearer(&[("token", "abc")], Some("Bearer abc"))]
-    fn reads_the_keys_of_a_secret(#[case] files: &[(&str, &str)], #[case] header: Option<&str>) {
+    fn keys_of_a_secret_are_read(#[case] files: &[(&str, &str)], #[case] header: Option<&str>) {
         let credentials = Credentials::read(folder(files).path()).unwrap();
         let value = credentials.authorization.header().unwrap();
         assert_eq!(value.as_ref().map(|value| value.to_str().unwrap()), header);
@@ -175,7 +175,7 @@ mod tests {
     #[case::half_basic(&[("username", "crow")], "only one of username and password")]
     #[case::half_certificate(&[("tls.crt", "x")], "only one of tls.crt and tls.key")]
     #[case::two(&[("api-key", "x"), ("token", "y")], "more than one of password, api-key and token")]
-    fn refuses_contradictions(#[case] files: &[(&str, &str)], #[case] message: &str) {
+    fn contradictory_credentials_are_refused(#[case] files: &[(&str, &str)], #[case] message: &str) {
         let error = Credentials::read(folder(files).path()).unwrap_err().to_string();
         assert!(error.contains(message), "{error}");
     }

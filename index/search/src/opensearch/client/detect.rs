@@ -83,9 +83,9 @@ impl Server {
 
     /// Media type of requests and responses. Elasticsearch 8 and 9 both respond in the format of version 8 on request.
     pub(super) fn media_type(server: Option<Self>, content: Content) -> &'static str {
-        let compatible = server
+        let has_compatible_types = server
             .is_some_and(|server| server.distribution == Distribution::Elasticsearch && server.version.major >= 8);
-        match (content, compatible) {
+        match (content, has_compatible_types) {
             (Content::Json, false) => "application/json",
             (Content::Lines, false) => "application/x-ndjson",
             (Content::Json, true) => "application/vnd.elasticsearch+json;compatible-with=8",
@@ -95,7 +95,7 @@ impl Server {
 }
 
 impl Version {
-    /// Reads `major.minor.patch` with anything behind it, such as `-SNAPSHOT`.
+    /// Parses `major.minor.patch`, and ignores a suffix such as `-SNAPSHOT`.
     fn parse(text: &str) -> Option<Self> {
         let release = text.split(['-', '+']).next()?;
         let mut numbers = release.split('.').map(|number| number.parse().ok());
@@ -143,7 +143,7 @@ mod tests {
     #[case(None, "7.17.28", Some("Elasticsearch"), "Elasticsearch 7.17.28")]
     #[case(None, "8.19.2", Some("Elasticsearch"), "Elasticsearch 8.19.2")]
     #[case(None, "9.1.0", Some("Elasticsearch"), "Elasticsearch 9.1.0")]
-    fn supported_servers(
+    fn supported_servers_are_detected(
         #[case] distribution: Option<&str>,
         #[case] number: &str,
         #[case] product: Option<&str>,
@@ -180,7 +180,11 @@ mod tests {
         "application/vnd.elasticsearch+json;compatible-with=8",
         "application/vnd.elasticsearch+x-ndjson;compatible-with=8"
     )]
-    fn media_types(#[case] server: Option<(Distribution, u32)>, #[case] json: &str, #[case] lines: &str) {
+    fn media_types_depend_on_the_server(
+        #[case] server: Option<(Distribution, u32)>,
+        #[case] json: &str,
+        #[case] lines: &str,
+    ) {
         let server =
             server.map(|(distribution, major)| Server { distribution, version: Version { major, minor: 0, patch: 0 } });
         assert_eq!(Server::media_type(server, Content::Json), json);

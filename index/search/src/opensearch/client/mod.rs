@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone)]
 pub struct Request {
     pub method: Method,
-    /// Begins with a slash; everything that needs it is percent-encoded.
+    /// Begins with a slash; reserved characters in parameters are percent-encoded.
     pub path: String,
     pub body: Option<(Content, Bytes)>,
     /// Timeout on one node, in place of [`ClientOptions::request_timeout`].
@@ -188,8 +188,9 @@ impl Client {
         server: Option<Server>,
     ) -> Result<Response, ClientError> {
         let address = &self.options.hosts[host];
-        let url =
-            address.join(&request.path).ok_or(ClientError::Address { index: host, problem: "does not fit a path" })?;
+        let url = address
+            .join(&request.path)
+            .ok_or(ClientError::Address { index: host, problem: "cannot be joined with the path of a request" })?;
         let session = self.session.load_full();
         let mut outgoing = session.http.request(request.method.clone(), url);
         outgoing = outgoing.header(header::ACCEPT, Server::media_type(server, Content::Json));
@@ -203,11 +204,11 @@ impl Client {
             }
             outgoing = outgoing.body(body.bytes.clone());
         }
-        let broken = |source: reqwest::Error| ClientError::Connection {
+        let connection_error = |source: reqwest::Error| ClientError::Connection {
             host: address.to_string(),
             source: source.without_url(),
         };
-        let mut response = outgoing.send().await.map_err(broken)?;
+        let mut response = outgoing.send().await.map_err(connection_error)?;
         let status = response.status();
         if status.is_redirection() {
             return Err(ClientError::Redirect { host: address.to_string(), status: status.as_u16() });
@@ -216,7 +217,7 @@ impl Client {
         let product = product.map(ToOwned::to_owned);
         let limit = self.options.max_response_bytes;
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(broken)? {
+        while let Some(chunk) = response.chunk().await.map_err(connection_error)? {
             if bytes.len() + chunk.len() > limit {
                 return Err(ClientError::TooLarge { host: address.to_string(), limit });
             }
@@ -236,20 +237,20 @@ impl Client {
             return Ok(false);
         }
         let current = self.session.load_full();
-        let mut last = self.credentials_read_at.lock().await;
+        let mut last_read = self.credentials_read_at.lock().await;
         if !Arc::ptr_eq(&current, &self.session.load_full()) {
             return Ok(true);
         }
-        if !force && last.elapsed() < self.options.credentials_interval {
+        if !force && last_read.elapsed() < self.options.credentials_interval {
             return Ok(false);
         }
-        *last = Instant::now();
-        let renewed = match session::read(&self.options.credentials).await {
+        *last_read = Instant::now();
+        let new_session = match session::read(&self.options.credentials).await {
             Ok(credentials) if credentials == current.credentials => return Ok(false),
             Ok(credentials) => Session::new(&self.options, credentials),
             Err(error) => Err(error),
         };
-        match renewed {
+        match new_session {
             Ok(session) => {
                 tracing::info!("the search engine's credentials changed");
                 self.session.store(Arc::new(session));

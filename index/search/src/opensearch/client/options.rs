@@ -134,7 +134,7 @@ mod tests {
     #[case("https://search:9200", "https://search:9200/_bulk?a=b")]
     #[case(" http://[::1]:9200/ ", "http://[::1]:9200/_bulk?a=b")]
     #[case("https://host/engine/", "https://host/engine/_bulk?a=b")]
-    fn joins_paths(#[case] address: &str, #[case] url: &str) {
+    fn addresses_are_joined_with_paths(#[case] address: &str, #[case] url: &str) {
         let addresses = Address::parse_all([address]).unwrap();
         assert_eq!(addresses[0].join("/_bulk?a=b").unwrap().as_str(), url);
     }
@@ -145,14 +145,14 @@ mod tests {
     #[case("https://u:s3cret@host")]
     #[case("https://host?s3cret")]
     #[case("https://host:s3cret")]
-    fn refuses_others_without_quoting_them(#[case] address: &str) {
+    fn invalid_addresses_are_refused_without_quoting_them(#[case] address: &str) {
         let error = Address::parse_all(["https://host", address]).unwrap_err();
         assert!(error.to_string().starts_with("address 1 of"), "{error}");
         assert!(!format!("{error} {error:?}").contains("s3cret"));
     }
 
     #[test]
-    fn needs_an_address() {
+    fn an_address_is_required() {
         assert!(matches!(Address::parse_all([]), Err(ClientError::NoHosts)));
     }
 }

@@ -1,4 +1,4 @@
-//! Name resolution for engines whose addresses a user chose: names of this host are refused.
+//! Name resolution for engines whose addresses a user chose: names that resolve to local addresses are refused.
 
 use crowsnest_apimachinery::addresses::local_kind;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -21,7 +21,7 @@ impl Resolve for RemoteOnlyResolver {
     }
 }
 
-/// Reason to refuse the addresses of a name. Has no side effects.
+/// Reason to refuse the addresses of a name; None if none of them is local.
 fn find_refusal(name: &str, found: &[SocketAddr]) -> Option<String> {
     let (address, kind) = found.iter().find_map(|address| Some((address.ip(), local_kind(address.ip())?)))?;
     Some(format!("{name} resolves to {address}, a {kind} address; set --allow-local-endpoints to allow it"))
@@ -38,7 +38,7 @@ mod tests {
     #[case(&["169.254.169.254:0"], Some("link-local"))]
     #[case(&["[::1]:0"], Some("loopback"))]
     #[case(&[], None)]
-    fn names_of_this_host_are_refused(#[case] found: &[&str], #[case] expected: Option<&str>) {
+    fn names_with_local_addresses_are_refused(#[case] found: &[&str], #[case] expected: Option<&str>) {
         let found: Vec<SocketAddr> = found.iter().map(|address| address.parse().unwrap()).collect();
         let refused = find_refusal("search", &found);
         assert_eq!(refused.is_some(), expected.is_some());

@@ -104,12 +104,12 @@ impl Translator<'_> {
 
     /// Terms within an edit distance of a word; with `is_prefix`, terms with a prefix within that distance.
     fn fuzzy_query(&mut self, field: &str, word: &str, distance: u8, is_prefix: bool) -> Query {
-        let short = word.chars().nth(MAX_SHORT_WORD).is_none();
+        let is_short = word.chars().nth(MAX_SHORT_WORD).is_none();
         match (distance, is_prefix) {
             (0, true) => query::prefix(field, word),
             (0, false) => query::term(field, word),
             _ if word.len() > MAX_PREFIX_BYTES => Query::None,
-            (_, false) if !short => query::fuzzy(field, word, distance),
+            (_, false) if !is_short => query::fuzzy(field, word, distance),
             // Engines have no fuzzy prefix query.
             _ => match limit_length(edits::fuzzy_pattern(word, distance) + if is_prefix { ".*" } else { "" }) {
                 Ok(pattern) => query::regexp(field, &pattern),
@@ -169,8 +169,9 @@ impl Translator<'_> {
         if !self.inputs.ends_with_too_many_terms.contains(&*token(last)) {
             return query::phrase_prefix(MESSAGE_LINES, &lines, chunks.len());
         }
-        let reason = format!("{:?} ends with the beginning of more than {MAX_EXPANSIONS} words", chunks.join(" "));
-        self.notices.insert(format!("{reason}: messages that contain all of its words in any order are returned"));
+        let reason =
+            format!("the last word of {:?} is the prefix of more than {MAX_EXPANSIONS} words", chunks.join(" "));
+        self.notices.insert(format!("{reason}: messages with all words of the phrase in any order are returned"));
         prefixes(MESSAGE, chunks)
     }
 }

@@ -316,7 +316,7 @@ fn differences(
 #[case::elasticsearch_8("elasticsearch-8", 2)]
 #[case::elasticsearch_9("elasticsearch-9", 1)]
 #[ignore = "starts search engines: run .ci/engines test"]
-fn engines_answer_as_the_text_index(#[case] name: &str, #[case] shards: u32) {
+fn engines_find_what_the_text_index_finds(#[case] name: &str, #[case] shards: u32) {
     let Some(node) = Node::start(name) else { return };
     let fleet = Fleet::new(node, &objects(), shards);
     let everyone = Arc::new(RbacRules::default());

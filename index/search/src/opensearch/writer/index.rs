@@ -113,7 +113,7 @@ impl Indices<'_> {
         }
     }
 
-    /// Puts an index behind the alias in one step and deletes the one it replaces.
+    /// Points the alias to an index and deletes the index that it replaces, in one atomic request.
     pub async fn swap(&self, index: &str, old: Option<&str>) -> Result<(), WriterError> {
         let mut actions = vec![
             json!({"remove": {"index": index, "alias": plan::rebuild_alias(self.alias)}}),

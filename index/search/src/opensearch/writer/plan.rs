@@ -48,7 +48,7 @@ pub(super) enum Step {
     CreateRebuild,
     /// Delete an index of an outdated rebuild.
     Discard { index: String },
-    /// Put the index of the rebuild behind the alias at once, because the alias has no index.
+    /// Point the alias to the index of the rebuild immediately, because the alias has no index.
     Promote { index: String },
     /// Write to the index behind the alias.
     Follow { index: String },

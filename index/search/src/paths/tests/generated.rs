@@ -1,5 +1,5 @@
 //! Paths between generated objects of two clusters, with cycles of owners and missing targets, compared with a naive
-//! evaluation of what the objects state: with all permissions, and with those of a caller.
+//! evaluation of what the objects declare: with all permissions, and with those of a caller.
 
 use super::fleet::{graph, store_of};
 use super::model::{Model, PathSet, shortest_of};
@@ -31,22 +31,22 @@ const TYPES: [EdgeType; 3] = [EdgeType::Owns, EdgeType::Selects, EdgeType::Uses]
 /// Cluster, kind, namespace and number of an object.
 type Identity = (&'static str, &'static str, &'static str, u8);
 
-/// What an object states. The objects that it names may be missing.
+/// References and label of a generated object. The referenced objects may be missing.
 #[derive(Debug, Clone)]
-struct Statements {
+struct ObjectContent {
     owner: Option<(&'static str, u8)>,
     secrets: BTreeSet<u8>,
     app: &'static str,
 }
 
-type Objects = BTreeMap<Identity, Statements>;
+type Objects = BTreeMap<Identity, ObjectContent>;
 
 fn objects() -> impl Strategy<Value = Objects> {
     let identity = (select(CLUSTERS.to_vec()), select(KINDS.to_vec()), select(NAMESPACES.to_vec()), 0..2u8);
     let owner = prop::option::of((select(vec!["Deployment", "ReplicaSet"]), 0..3u8));
-    let stated = (owner, prop::collection::btree_set(0..3u8, 0..3), select(vec!["a", "b"]));
-    let stated = stated.prop_map(|(owner, secrets, app)| Statements { owner, secrets, app });
-    prop::collection::btree_map(identity, stated, 4..24)
+    let content = (owner, prop::collection::btree_set(0..3u8, 0..3), select(vec!["a", "b"]));
+    let content = content.prop_map(|(owner, secrets, app)| ObjectContent { owner, secrets, app });
+    prop::collection::btree_map(identity, content, 4..24)
 }
 
 fn pattern() -> impl Strategy<Value = PathPattern> {
@@ -79,42 +79,42 @@ fn uid((cluster, kind, namespace, number): Identity) -> String {
     format!("{cluster}-{kind}-{namespace}-{number}")
 }
 
-fn manifest(identity: Identity, stated: &Statements) -> Value {
+fn manifest(identity: Identity, content: &ObjectContent) -> Value {
     let (cluster, kind, namespace, number) = identity;
     let owner = |(kind, number): &(&'static str, u8)| {
         let uid = uid((cluster, *kind, namespace, *number));
         json!({"apiVersion": "apps/v1", "kind": kind, "name": name(*number), "uid": uid})
     };
-    let owners: Vec<Value> = stated.owner.iter().map(owner).collect();
+    let owners: Vec<Value> = content.owner.iter().map(owner).collect();
     let volume = |number: &u8| json!({"name": format!("v{number}"), "secret": {"secretName": name(*number)}});
-    let volumes: Vec<Value> = stated.secrets.iter().map(volume).collect();
+    let volumes: Vec<Value> = content.secrets.iter().map(volume).collect();
     let pod = json!({"containers": [{"name": "c", "image": "web:1"}], "volumes": volumes});
     let (api_version, spec) = match kind {
         "Pod" => ("v1", pod),
-        "Service" => ("v1", json!({"selector": {"app": stated.app}})),
+        "Service" => ("v1", json!({"selector": {"app": content.app}})),
         "Secret" => ("v1", json!({})),
         _ => ("apps/v1", json!({"template": {"spec": pod}})),
     };
     json!({"apiVersion": api_version, "kind": kind, "spec": spec,
         "metadata": {"name": name(number), "namespace": namespace, "uid": uid(identity), "resourceVersion": "1",
-            "labels": {"app": stated.app}, "ownerReferences": owners}})
+            "labels": {"app": content.app}, "ownerReferences": owners}})
 }
 
-/// Edges between the objects, from their statements alone.
+/// Edges between the objects, from their content alone.
 fn edges(objects: &Objects, ids: &BTreeMap<Identity, u64>) -> BTreeSet<EdgeKey> {
     let mut edges = BTreeSet::new();
-    for (identity, stated) in objects {
+    for (identity, content) in objects {
         let (cluster, kind, namespace, _) = *identity;
         let id = ids[identity];
-        let owner = stated.owner.and_then(|(kind, number)| ids.get(&(cluster, kind, namespace, number)));
+        let owner = content.owner.and_then(|(kind, number)| ids.get(&(cluster, kind, namespace, number)));
         edges.extend(owner.map(|owner| (*owner, id, EdgeType::Owns)));
         if matches!(kind, "Deployment" | "Pod" | "ReplicaSet") {
-            let secrets = stated.secrets.iter().filter_map(|number| ids.get(&(cluster, "Secret", namespace, *number)));
+            let secrets = content.secrets.iter().filter_map(|number| ids.get(&(cluster, "Secret", namespace, *number)));
             edges.extend(secrets.map(|secret| (id, *secret, EdgeType::Uses)));
         }
         if kind == "Service" {
-            let is_selected = |(pod, other): &(&Identity, &Statements)| {
-                (pod.0, pod.1, pod.2, other.app) == (cluster, "Pod", namespace, stated.app)
+            let is_selected = |(pod, other): &(&Identity, &ObjectContent)| {
+                (pod.0, pod.1, pod.2, other.app) == (cluster, "Pod", namespace, content.app)
             };
             let pods = objects.iter().filter(is_selected);
             edges.extend(pods.map(|(pod, _)| (id, ids[pod], EdgeType::Selects)));
@@ -150,7 +150,7 @@ async fn found(sources: Sources, pattern: &PathPattern, selection: PathSelection
     with_all_links.read(&nodes).await.unwrap();
     for edge in paths.iter().flat_map(|path| &path.1) {
         let fields = graph.edge_fields(*edge);
-        assert!(!fields.is_empty(), "no field states {edge:?}");
+        assert!(!fields.is_empty(), "no field declares {edge:?}");
         assert_eq!(fields, with_all_links.edge_fields(*edge), "{edge:?}");
     }
     graph.read_records(&nodes).await.unwrap();
@@ -170,7 +170,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let manifests: Vec<(&str, Value)> =
-                objects.iter().map(|(identity, stated)| (identity.0, manifest(*identity, stated))).collect();
+                objects.iter().map(|(identity, content)| (identity.0, manifest(*identity, content))).collect();
             let (home, store) = store_of(&manifests).await;
             let corpus = Corpus::with_store(home, store).await;
             let ids = stored_ids(&corpus.sources, &objects).await;

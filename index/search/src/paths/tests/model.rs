@@ -39,7 +39,7 @@ pub(super) fn shortest_of(mut paths: PathSet) -> PathSet {
     paths
 }
 
-/// Labels of objects in turn.
+/// Labels of the objects, assigned in a cycle.
 fn labels(count: u64) -> BTreeMap<u64, &'static str> {
     (0..count).zip(LABELS.into_iter().cycle()).collect()
 }

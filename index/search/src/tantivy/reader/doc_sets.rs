@@ -282,8 +282,8 @@ impl SegmentEvaluator<'_> {
             [_, _, ..] => match self.cached_filter(FilterKey::Phrase(field, chunks.to_vec())) {
                 // If the prefix has too many expansions, only the presence of all chunks is checked.
                 Err(EvaluationError::Failed(TantivyError::InvalidArgument(_))) => {
-                    let reason = format!("{:?} ends with a prefix of too many words", chunks.join(" "));
-                    let effect = "messages that contain all of its words in any order are returned";
+                    let reason = format!("the last word of {:?} is the prefix of too many words", chunks.join(" "));
+                    let effect = "messages with all words of the phrase in any order are returned";
                     self.query.notices.lock().insert(format!("{reason}: {effect}"));
                     self.prefixes(field, chunks)
                 }

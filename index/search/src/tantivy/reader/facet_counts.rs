@@ -41,7 +41,7 @@ impl FacetCounter<'_> {
         Some(all.iter().zip(missing).map(|(all, missing)| subtract(all, &missing)).collect())
     }
 
-    /// Counts of all permitted documents, including deleted ones.
+    /// Counts of all permitted documents, including deleted ones. None if the request is over.
     pub fn count_permitted(&self, permitted: &Arc<PermittedDocs>) -> Option<Vec<OrdinalCounts>> {
         let cached = permitted.cached_counts(self.facets);
         let unknown = self.facets.iter().zip(&cached).filter(|(_, counts)| counts.is_none()).map(|(facet, _)| *facet);
@@ -63,13 +63,13 @@ impl FacetCounter<'_> {
             ColumnCounter::new(self.segment.data.column(*facet), self.values.column(*facet).count(), many)
         });
         let mut counts: Vec<ColumnCounter<'_>> = counts.collect();
-        let mut in_time = true;
+        let mut is_over = false;
         docs.for_each_block(max_doc, |block| {
             counts.iter_mut().for_each(|facet| facet.count(block));
-            in_time = !self.context.is_over();
-            in_time
+            is_over = self.context.is_over();
+            !is_over
         });
-        in_time.then(|| counts.into_iter().map(ColumnCounter::into_counts).collect())
+        (!is_over).then(|| counts.into_iter().map(ColumnCounter::into_counts).collect())
     }
 }
 

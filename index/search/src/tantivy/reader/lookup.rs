@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 pub struct SegmentLookup<'t> {
     pub text: &'t TextIndex,
     pub context: SearchContext,
-    /// True if the lookup reached a limit or the deadline.
+    /// True if values were omitted because of a limit, or because the request is over.
     pub truncated: bool,
     /// Notices for the caller.
     notices: BTreeSet<String>,

@@ -27,16 +27,16 @@ pub(crate) fn sum_segment(
     for number in &request.numbers {
         let amounts = fast.i64(number.name())?;
         let mut sums = ColumnSums::new(value_count);
-        let mut in_time = true;
+        let mut is_over = false;
         docs.for_each_block(segment.data.max_doc(), |block| {
             for doc in block {
                 let amount = amounts.first(*doc).unwrap_or(0);
                 groups.of_doc(*doc).iter().for_each(|value| sums.add(*value, amount));
             }
-            in_time = !context.is_over();
-            in_time
+            is_over = context.is_over();
+            !is_over
         });
-        if !in_time {
+        if is_over {
             return Ok(None);
         }
         all.push(sums.into_ordinals().collect());

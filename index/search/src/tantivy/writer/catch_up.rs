@@ -31,7 +31,7 @@ impl TextFollower {
             let tail_latest = self.tail.latest();
             let Replay { changes, pruned, latest } = match waiter.wait(self.replay(since)) {
                 None => return Ok((writer, since)),
-                Some(Err(error)) if self.outlives_outages && error.is_outage() => {
+                Some(Err(error)) if self.tolerates_outages && error.is_outage() => {
                     tracing::debug!(error = error.chain(), "the text index waits for the database");
                     self.commit(&mut writer, pending)?;
                     waiter.wait(tokio::time::sleep(OUTAGE_RETRY));

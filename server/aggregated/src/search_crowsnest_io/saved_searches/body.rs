@@ -147,7 +147,7 @@ impl Patch {
     }
 }
 
-/// The options of a list. Selectors of other fields than the name are refused.
+/// The options of a list. Field selectors for anything but the name are refused.
 pub(super) fn list_options(query: &Query) -> Result<ListOptions, ApiError> {
     let options = ListOptions::parse(query)?;
     match options.fields.requirements().iter().find(|requirement| requirement.field != "metadata.name") {

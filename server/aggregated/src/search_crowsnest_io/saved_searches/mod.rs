@@ -74,7 +74,7 @@ impl Resource for SavedSearches {
             let saved = SavedSearchHandler { api, caller, admission: Some(&admission) };
             let method = request.method().clone();
             let response = match (&method, context.name()) {
-                _ if context.attributes.authorized.verb == "watch" => {
+                _ if context.attributes.authz.verb == "watch" => {
                     Err(ApiError::method_not_supported(GROUP, PLURAL, "watch"))
                 }
                 (&Method::GET, "") => saved.list(&list_options(query)?).await,

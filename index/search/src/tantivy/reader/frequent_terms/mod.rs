@@ -110,7 +110,7 @@ fn count_most_frequent(
         if !top.accepts(term.frequency, &text) {
             break;
         }
-        // At least one term is counted, even after the deadline.
+        // At least one term is counted, even if the request is over.
         if checked > MAX_POSTINGS || !top.terms.is_empty() && context.is_over() {
             incomplete = true;
             break;

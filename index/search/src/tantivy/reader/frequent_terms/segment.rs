@@ -19,9 +19,9 @@ use tantivy::{BitSet, DocId};
 const MAX_TERMS: usize = 20_000;
 /// Maximum number of candidates of a segment.
 const MAX_TERMS_PER_SEGMENT: usize = 128;
-/// Number of terms between checks of the deadline.
-const DEADLINE_CHECK_INTERVAL: usize = 64;
-/// Ratio by which a lookup in a bit set is faster than in a document set; creating the bit set costs about one step
+/// Number of terms between checks for the end of the request.
+const TERMS_BETWEEN_CHECKS: usize = 64;
+/// Factor by which a lookup in a bit set is faster than in a document set; creating the bit set costs about one step
 /// per document.
 const BITSET_SPEEDUP: u64 = 16;
 
@@ -48,7 +48,7 @@ impl Candidates {
         let (mut worst, mut seen) = (BinaryHeap::<(Reverse<u32>, usize)>::new(), 0);
         while stream.advance() {
             seen += 1;
-            if seen > MAX_TERMS || seen % DEADLINE_CHECK_INTERVAL == 0 && context.is_over() {
+            if seen > MAX_TERMS || seen % TERMS_BETWEEN_CHECKS == 0 && context.is_over() {
                 found.truncated = true;
                 break;
             }
