@@ -125,7 +125,11 @@ async function edit(page, origin, pictures, problems) {
   await page.getByRole('button', { name: 'Preview' }).click()
   await page.getByRole('alert').waitFor()
   await page.getByRole('button', { name: 'Discard' }).click()
-  await page.getByRole('button', { name: 'Edit' }).click()
+  // The palette opens the editor as well.
+  await page.getByRole('button', { name: 'Edit' }).waitFor()
+  await page.keyboard.press('Control+k')
+  await page.getByRole('dialog').getByRole('option').filter({ hasText: /^Edit/ }).filter({ hasText: `ConfigMap ${EDITED}` }).click()
+  await waitForParameter(page, 'edit', 'true')
   await rewriteManifest(page, (text) => text.replace('data:', 'nosuch: x\ndata:'))
   await page.getByRole('button', { name: 'Preview' }).click()
   await page.getByRole('alert').getByText(/unknown field "nosuch"/).waitFor()
@@ -523,6 +527,13 @@ async function refusals(page, origin, pod) {
     assert.equal(await link.getAttribute('aria-disabled'), 'true')
   }
   await assertAccessible(page)
+  // The palette does not offer them.
+  await page.keyboard.press('Control+k')
+  const commands = page.getByRole('dialog').getByRole('option').filter({ hasText: `Pod ${pod}` })
+  await commands.filter({ hasText: /^Related/ }).waitFor()
+  for (const name of [/^Edit/, /^Logs/, /^Terminal/]) assert.equal(await commands.filter({ hasText: name }).count(), 0)
+  await page.keyboard.press('Escape')
+  await page.getByRole('dialog').waitFor({ state: 'detached' })
   await page.unroute(/selfsubjectaccessreviews$/)
 }
 

@@ -7,7 +7,7 @@ import { readRoutes } from './routes.mjs'
 
 const WEB = 'cluster=%40control-plane&apiVersion=apps%2Fv1&resource=deployments&namespace=default&name=web'
 /** Views whose content must fit the screen of a phone. */
-const VIEWS = ['/', '/search?q=kind%3Apod', '/saved', '/fleet', '/fleet/nodes', '/fleet/events', '/cluster/member1', '/steer', '/steer/bindings', '/steer/failover', '/steer/quotas', `/object?${WEB}`, `/object?${WEB}&tab=placement`, `/object?${WEB}&tab=drift`, `/object?${WEB}&tab=related&side=dependents&as=graph`, '/paths?p=deploy/default/web%20-OWNS*..3-%3E%20pod', '/who-can?verb=get&resource=secrets', '/assistants']
+const VIEWS = ['/', '/search?q=kind%3Apod', '/saved', '/fleet', '/fleet/nodes', '/fleet/events', '/cluster/member1', '/steer', '/steer/bindings', '/steer/failover', '/steer/quotas', `/object?${WEB}`, `/object?${WEB}&tab=placement`, `/object?${WEB}&tab=drift`, `/object?${WEB}&tab=related&side=dependents&as=graph`, `/object?${WEB}&tab=related&side=dependents&as=tree`, '/paths?p=deploy/default/web%20-OWNS*..3-%3E%20pod', '/who-can?verb=get&resource=secrets', '/assistants']
 
 /** Views that are not in `VIEWS`. The last three are pages of their own only if the URL names no object; otherwise they redirect to one of its tabs. */
 const OTHER_VIEWS = ['/fleet/join', '/steer/rebalance', '/policy?kind=PropagationPolicy&namespace=default&name=web', '/plan', '/why', '/topology', '/drift']
@@ -225,6 +225,19 @@ async function analysis(page, origin, pictures) {
   await page.getByRole('button', { name: 'As a graph' }).click()
   await page.getByRole('region', { name: 'Related objects' }).getByRole('link', { name: /^ResourceBinding/ }).waitFor()
   await assertAccessible(page)
+  await page.getByRole('button', { name: 'As a tree' }).click()
+  const dependents = page.getByRole('tree', { name: 'What depends on this?' })
+  await dependents.getByRole('treeitem', { name: /^ResourceBinding/ }).first().waitFor()
+  await assertAccessible(page)
+  await page.screenshot({ path: join(pictures, 'dependents.png') })
+  const root = dependents.getByRole('treeitem', { level: 1 })
+  await root.focus()
+  await page.keyboard.press('ArrowLeft')
+  await dependents.getByRole('treeitem', { level: 1, expanded: false }).waitFor()
+  assert.equal(await dependents.getByRole('treeitem').count(), 1)
+  await page.keyboard.press('ArrowRight')
+  await page.keyboard.press('ArrowRight')
+  await dependents.getByRole('treeitem', { level: 2 }).first().and(page.locator(':focus')).waitFor()
   await choose('Who can')
   await page.getByRole('textbox', { name: 'Resource, or URL path' }).fill('secrets')
   await page.getByRole('button', { name: 'Review', exact: true }).click()

@@ -9,18 +9,18 @@ import { sectionOf, type Section } from './sections'
 import { useText } from './text'
 import { loadHome, Search } from './views/Search'
 
-const loadResource = () => import('./views/Resource').then((view) => ({ default: view.Resource }))
-const loadFleet = () => import('./views/fleet/FleetViews').then((view) => ({ default: view.FleetViews }))
-const loadPropagation = () => import('./views/propagation/PropagationViews').then((view) => ({ default: view.PropagationViews }))
-const loadAnalysis = () => import('./views/analysis/AnalysisViews').then((view) => ({ default: view.AnalysisViews }))
-const loadSaved = () => import('./views/Saved').then((view) => ({ default: view.Saved }))
+const loadResource = () => import('./views/Resource')
+const loadFleet = () => import('./views/fleet/FleetViews')
+const loadPropagation = () => import('./views/propagation/PropagationViews')
+const loadAnalysis = () => import('./views/analysis/AnalysisViews')
+const loadSaved = () => import('./views/Saved')
 
 const VIEW = { isView: true }
-const Resource = lazyPart(loadResource, VIEW)
-const FleetViews = lazyPart(loadFleet, VIEW)
-const PropagationViews = lazyPart(loadPropagation, VIEW)
-const AnalysisViews = lazyPart(loadAnalysis, VIEW)
-const Saved = lazyPart(loadSaved, VIEW)
+const Resource = lazyPart(loadResource, (view) => view.Resource, VIEW)
+const FleetViews = lazyPart(loadFleet, (view) => view.FleetViews, VIEW)
+const PropagationViews = lazyPart(loadPropagation, (view) => view.PropagationViews, VIEW)
+const AnalysisViews = lazyPart(loadAnalysis, (view) => view.AnalysisViews, VIEW)
+const Saved = lazyPart(loadSaved, (view) => view.Saved, VIEW)
 
 const LOADERS: Partial<Record<Section, () => Promise<unknown>>> = {
   home: loadHome,

@@ -59,7 +59,7 @@ pub async fn sign_in(
     }
 }
 
-/// `POST /ui/sign-in`: the user of a credential. Opens no session: a page opened with a token in its address shows this
+/// `POST /ui/sign-in`: the user of a credential. Opens no session: a page opened with a token in its URL shows this
 /// user and requests a confirmation.
 pub async fn preview(State(ui): State<Ui>, axum::Json(request): axum::Json<SignInRequest>) -> Response {
     match authenticate(&ui, &request).await {
@@ -93,7 +93,7 @@ async fn open_session(ui: &Ui, request: &SignInRequest) -> Result<(serde_json::V
     Ok((user, sealed.unwrap_or_else(|| ui.kubeconfig_sessions.open(actor, rand::random()))))
 }
 
-/// Ends all sessions of a browser. Returns the cookies that delete them and the issuer's sign-out address, if any.
+/// Ends all sessions of a browser. Returns the cookies that delete them and the issuer's sign-out URL, if any.
 async fn end_sessions(ui: &Ui, headers: &HeaderMap) -> (Vec<Cookie>, Option<String>) {
     let mut deleted_cookies = vec![ui.token_sessions.end(headers), ui.kubeconfig_sessions.end(headers)];
     let mut sign_out_url = None;
@@ -122,7 +122,7 @@ pub async fn sign_in_methods(State(ui): State<Ui>) -> Response {
     json(StatusCode::OK, &serde_json::json!({"oidc": ui.oidc.as_ref().map(|oidc| oidc.describe())}))
 }
 
-/// `DELETE /ui/session`; the response contains the issuer's sign-out address, if any.
+/// `DELETE /ui/session`; the response contains the issuer's sign-out URL, if any.
 pub async fn sign_out(State(ui): State<Ui>, headers: HeaderMap) -> Response {
     let (deleted_cookies, sign_out_url) = end_sessions(&ui, &headers).await;
     cookies::add_cookies(json(StatusCode::OK, &serde_json::json!({"endSession": sign_out_url})), &deleted_cookies)

@@ -21,7 +21,7 @@ it.each([
   ['deployments.apps', 'Pod', false],
 ])('%s names %s: %s', (word, kind, expected) => expect(isKindName(word, kind)).toBe(expected))
 
-it('a kind without a group is not the one that is named with a group if any group is excluded', () => {
+it('without anyGroup, a value with a group does not name a kind without one', () => {
   expect(isKindName('deployments.apps', 'Deployment', false)).toBe(false)
   expect(isKindName('deploy', 'Deployment', false)).toBe(true)
 })

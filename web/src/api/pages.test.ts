@@ -66,7 +66,7 @@ describe('pages', () => {
     expect(findPageToLoad({ ...all, next: undefined }, first, last)).toBeUndefined()
   })
 
-  it.each([0, 20, 34, 50])('are not requested for a new result of which row %i is the last rendered one', (last) => {
+  it.each([0, 20, 34, 50])('are not requested for a new result whose last rendered row is %i', (last) => {
     const all: Pages = { ...appendStreamedHits(NO_PAGES, page(0).slice(0, MAX_FIRST_PAGE_SIZE)), next: 'c1' }
     expect(findPageToLoad(all, 0, last)).toBeUndefined()
   })

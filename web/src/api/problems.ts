@@ -39,7 +39,7 @@ export async function readProblems(signal: AbortSignal): Promise<ProblemReport> 
   return { problems: all.filter(({ result }) => result.total > 0), skipped: mergeSkipped(all.map(({ result }) => result.skipped)) }
 }
 
-/** Each cluster that one of several results does not contain completely, once. Entries of missing data have precedence. */
+/** Merges the skipped clusters of several results, with one entry per cluster: one for missing data, if there is one, rather than for outdated data. */
 export function mergeSkipped(results: readonly SkippedCluster[][]): SkippedCluster[] {
   const merged = new Map<string, SkippedCluster>()
   for (const entry of results.flat()) {

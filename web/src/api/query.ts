@@ -57,7 +57,7 @@ export function sortOrderOf(query: string): SortOrder | undefined {
   return { column: first.replace(/^-/, ''), descending: first.startsWith('-') }
 }
 
-/** Sorts by a column; called again: in reverse; a third time: removes the sort. */
+/** Sorts by a column. A second call for the column reverses the order, and a third call removes it. */
 export function sortBy(query: string, column: string): string {
   const current = sortOrderOf(query)
   const rest = parseTerms(query)
@@ -104,12 +104,13 @@ function formatTerm(field: string, value: string): string {
 /** Adds a term to the other terms of a query. A top-level OR is put into parentheses first, because AND binds tighter. */
 function appendTerm(query: string, terms: string[], added: string): string {
   if (!splitTerms(query).includes('OR')) return [...terms, added].join(' ')
-  const output = terms.filter((text) => isOutput(parseTerm(text)))
-  const conditions = terms.filter((text) => !output.includes(text))
-  return [`(${conditions.join(' ')})`, added, ...output].join(' ')
+  const resultTerms = terms.filter((text) => controlsResult(parseTerm(text)))
+  const conditions = terms.filter((text) => !resultTerms.includes(text))
+  return [`(${conditions.join(' ')})`, added, ...resultTerms].join(' ')
 }
 
-function isOutput({ field }: Term): boolean {
+/** True for a term that controls the result, such as its order, instead of restricting it. */
+function controlsResult({ field }: Term): boolean {
   return field !== undefined && RESULT_FIELDS.has(field)
 }
 
@@ -130,7 +131,7 @@ function parseQuery(query: string): Term[] {
   const joined = texts.flatMap((text, nth) => (text === 'NOT' && nth + 1 < texts.length ? [] : texts[nth - 1] === 'NOT' ? [`NOT ${text}`] : [text]))
   const terms = joined.map(parseTerm)
   if (!texts.includes('OR')) return terms.filter(({ text }) => text !== 'AND')
-  return terms.map((term) => (isOutput(term) ? term : { text: term.text, isExcluded: false, values: [] }))
+  return terms.map((term) => (controlsResult(term) ? term : { text: term.text, isExcluded: false, values: [] }))
 }
 
 function parseTerm(text: string): Term {

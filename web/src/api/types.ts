@@ -17,6 +17,8 @@ export interface Hit {
   deleting?: string
   deleted?: string
   until?: string
+  /** Number of the version in the history; only for a version that has ended. */
+  seq?: number
   /** Additional columns that were requested: `changed`, `label:KEY`, `print:NAME`, `.PATH`. */
   columns?: Record<string, string>
   matched: MatchedField[]
@@ -92,6 +94,9 @@ export interface Suggestions {
   field?: string
   items: Suggestion[]
   range?: [number, number]
+  /** A limit was reached: values may be missing, and counts are lower bounds. */
+  incomplete?: boolean
+  notices?: string[]
 }
 
 export interface Suggestion {

@@ -31,7 +31,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
   const [runner] = useState(() => new SearchRunner(dispatch, flushSync))
   const isLive = live !== 'off'
 
-  // Before the page is painted: the page changes to a query whose answer has arrived, and shows its results, in one frame.
+  // A layout effect runs before the page is painted, so that a query whose answer has arrived is shown with its results in one frame.
   useLayoutEffect(() => {
     runner.show(q === undefined ? undefined : { q, columns, isLive })
     return () => runner.stop()

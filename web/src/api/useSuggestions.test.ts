@@ -58,6 +58,7 @@ test.each<[name: string, suggestions: Suggestions, requested: { query: string; c
   ['another value of a list', statuses, anyStatus, 'status:run,e', 12, undefined],
   ['another term', statuses, anyStatus, 'status:run e', 12, undefined],
   ['not all values are known', { ...statuses, items: MANY }, anyStatus, 'status:r', 8, undefined],
+  ['not all values were counted', { ...statuses, incomplete: true }, anyStatus, 'status:r', 8, undefined],
   ['values that are searched by prefix', { ...statuses, field: 'name' }, anyStatus, 'status:r', 8, undefined],
   ['fields', { start: 0, end: 1, items: [{ text: 'status:' }] }, { query: 's', cursor: 1 }, 'st', 2, undefined],
 ])('suggestions while a value is typed: %s', (_, suggestions, requested, query, at, expected) => {

@@ -7,7 +7,7 @@ import { useTypedRequest, type TypedResponse } from './useTypeAhead'
 
 /** Maximum number of suggestions. */
 export const MAX_SUGGESTIONS = 12
-/** Fields of which the server suggests all values that contain the typed text; those that begin with it and the most frequent ones first. */
+/** Fields for which the server suggests all values that contain the typed text, starting with those that begin with it and the most frequent ones. */
 const SEARCHED_VALUES = new Set(['kind', 'status', 'cluster', 'namespace', 'image', 'reason', 'node', 'type'])
 
 /**
@@ -45,8 +45,8 @@ function requestOf(path: string): SuggestRequest {
  * request, text may only have been appended to the value; otherwise `undefined`.
  */
 export function narrow(suggestions: Suggestions, requested: SuggestRequest, query: string, at: number): Suggestions | undefined {
-  const { start, end, field, items } = suggestions
-  if (field === undefined || !SEARCHED_VALUES.has(field) || items.length >= MAX_SUGGESTIONS) return undefined
+  const { start, end, field, items, incomplete } = suggestions
+  if (field === undefined || incomplete || !SEARCHED_VALUES.has(field) || items.length >= MAX_SUGGESTIONS) return undefined
   const current = reposition(suggestions, requested.query, query)
   if (!current || requested.cursor !== end || byteOffset(query, at) !== current.end) return undefined
   const valueOf = (text: string, until: number) => text.slice(characterOffset(text, start), characterOffset(text, until)).toLowerCase()

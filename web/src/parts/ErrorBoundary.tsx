@@ -3,7 +3,15 @@ import { Component, useEffect, useRef, type ReactNode } from 'react'
 import { useLocation, useSearch as useParameters } from 'wouter'
 
 /** The code of a part of the page could not be loaded. */
-export class LoadError extends Error {}
+export class LoadError extends Error {
+  constructor(
+    cause: unknown,
+    /** URL of the file that failed, if the browser names it. */
+    readonly file: string | undefined,
+  ) {
+    super(String(cause), { cause })
+  }
+}
 
 export interface Failure {
   error: Error

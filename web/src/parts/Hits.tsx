@@ -100,16 +100,16 @@ export function Hits({ pages, total, isCurrent, isComplete, isBusy, columns, q, 
   useKeys((event) => {
     const box = scroller.current
     if (!box || isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return
-    const inside = box.contains(event.target as Node)
+    const isInBox = box.contains(event.target as Node)
     const isUnfocused = event.target === document.body
-    if (!inside && !isUnfocused) return
+    if (!isInBox && !isUnfocused) return
     const open = (...view: [Tab?, Record<string, string>?]) => {
       if (!selected) return
       onOpen()
       savePosition()
       navigate(objectAddress(selected, ...view))
     }
-    if (event.key === 'Enter' && inside) {
+    if (event.key === 'Enter' && isInBox) {
       if (event.target === box) open()
       return
     }

@@ -1,10 +1,11 @@
 // Parts of the page whose code is loaded when they are first rendered.
-import { createElement, lazy, useEffect, type ComponentProps, type ComponentType, type FunctionComponent, type ReactNode } from 'react'
+import { createElement, lazy, useEffect, useState, type ComponentProps, type ComponentType, type FunctionComponent, type ReactNode } from 'react'
 import { isServerReachable } from '../api/client'
 import { UNREACHABLE_EVENT } from '../api/connection'
 import { useIsConnectionLost, useOnConnectionRestored } from '../api/useConnection'
 import { useText } from '../text'
 import { ErrorBoundary, LoadError, useOnAddressChange } from './ErrorBoundary'
+import { failedFileOf, isFileMissing, moduleLoader } from './moduleLoader'
 import { renewable } from './renewable'
 
 // As in the type of React's `lazy`, because TypeScript infers a component's properties only with `any`.
@@ -21,21 +22,27 @@ interface PartOptions<T extends Part> {
 const NoFrame = ({ children }: { children: ReactNode }) => <>{children}</>
 
 /**
- * A component whose code is loaded when it is first rendered. `lazy` of React never loads again after a failure. This component shows a failure
- * in its place and loads again when the connection is restored, when the address changes, and at the user's request.
+ * A component whose code is loaded when it is first rendered: `select` returns it from the module that `load` imports. `lazy` of React never loads
+ * again after a failure. This component shows a failure in its place and loads again when the connection is restored, when the address changes,
+ * and at the user's request.
  */
-export function lazyPart<T extends Part>(
-  load: () => Promise<{ default: T }>,
+export function lazyPart<M, T extends Part>(
+  load: () => Promise<M>,
+  select: (module: M) => T,
   { Frame = NoFrame, isView = false }: PartOptions<T> = {},
 ): (props: ComponentProps<T>) => ReactNode {
+  const loadModule = moduleLoader(load)
   const part = renewable((onFailure) =>
     lazy(() =>
-      load().catch((error: unknown) => {
-        onFailure()
-        // The connection is checked, so that the page notices when it is restored.
-        window.dispatchEvent(new Event(UNREACHABLE_EVENT))
-        throw new LoadError(String(error), { cause: error })
-      }),
+      loadModule().then(
+        (module) => ({ default: select(module) }),
+        (error: unknown) => {
+          onFailure()
+          // The connection is checked, so that the page notices when it is restored.
+          window.dispatchEvent(new Event(UNREACHABLE_EVENT))
+          throw new LoadError(error, failedFileOf(error))
+        },
+      ),
     ),
   )
   /** True if the last attempt was made because the connection was restored. */
@@ -44,13 +51,14 @@ export function lazyPart<T extends Part>(
     return (
       <ErrorBoundary
         catches={(error) => error instanceof LoadError}
-        fallback={({ count }, retry) => {
+        fallback={({ error, count }, retry) => {
           const onRetry = (afterReconnection: boolean) => {
             isAfterReconnection = afterReconnection
             part.renew()
             retry()
           }
-          const message = <LoadFailure isRepeated={count > 1} reloadsPage={isView && isAfterReconnection} onRetry={onRetry} onLeave={part.renew} />
+          const file = error instanceof LoadError ? error.file : undefined
+          const message = <LoadFailure key={count} file={file} isRepeated={count > 1} reloadsPage={isView && isAfterReconnection} onRetry={onRetry} onLeave={part.renew} />
           return createElement<object>(Frame as unknown as FunctionComponent<object>, props, message)
         }}
       >
@@ -61,6 +69,8 @@ export function lazyPart<T extends Part>(
 }
 
 interface LoadFailureProps {
+  /** URL of the file that failed, if the browser names it. */
+  file: string | undefined
   isRepeated: boolean
   /** Reloads the page if the server responds. */
   reloadsPage: boolean
@@ -69,25 +79,35 @@ interface LoadFailureProps {
 }
 
 /**
- * Message that code could not be loaded. A second failure can be permanent for this page: some browsers keep the failure of a module, and a newer
- * version of the server has other files. Then the page is reloaded.
+ * Message that code could not be loaded, with a button that loads it again. A repeated failure can be permanent for this page, because browsers keep
+ * the failures of the modules that the code imports, and another version of the server has other files: then the message offers to reload the page.
+ * The address has the state of the view.
  */
-function LoadFailure({ isRepeated, reloadsPage, onRetry, onLeave }: LoadFailureProps) {
+function LoadFailure({ file, isRepeated, reloadsPage, onRetry, onLeave }: LoadFailureProps) {
   const t = useText()
   const isLost = useIsConnectionLost()
+  const [isReplaced, setIsReplaced] = useState(false)
   useOnConnectionRestored(() => onRetry(true))
   useOnAddressChange(() => onRetry(false))
   useEffect(() => {
     if (reloadsPage) void isServerReachable().then((isReachable) => isReachable && window.location.reload())
+    if (file !== undefined) void isFileMissing(file).then(setIsReplaced)
     // A part that is opened again, such as a dialog, is loaded again.
     return onLeave
   }, [])
   return (
     <p role="alert">
-      {isLost ? t.partNotLoadedOffline : t.partNotLoaded}{' '}
-      <button type="button" onClick={() => (isRepeated && !isLost ? window.location.reload() : onRetry(false))}>
-        {t.retry}
-      </button>
+      {isLost ? t.partNotLoadedOffline : isReplaced ? t.partReplaced : t.partNotLoaded}{' '}
+      {!isReplaced && (
+        <button type="button" onClick={() => onRetry(false)}>
+          {t.retry}
+        </button>
+      )}{' '}
+      {(isReplaced || isRepeated) && !isLost && (
+        <button type="button" onClick={() => window.location.reload()}>
+          {t.reloadPage}
+        </button>
+      )}
     </p>
   )
 }

@@ -93,6 +93,7 @@ export function SearchBox({ value, notices, recentQueries, outcome, onQuery, onC
   const items: (Suggestion & { query?: string })[] =
     !isOpen ? [] : text === '' ? recentQueries.slice(0, 10).map((query) => ({ text: query, about: t.recent, query })) : (suggestions?.items ?? [])
   const chosen = items[active]
+  const suggestionNotices = (isOpen && text !== '' && suggestions?.notices) || []
 
   const applyItem = (item: Suggestion & { query?: string }) => {
     if (item.query !== undefined) {
@@ -162,7 +163,7 @@ export function SearchBox({ value, notices, recentQueries, outcome, onQuery, onC
         autoFocus
         value={text}
         onChange={(event) => {
-          // Before the text is rendered, so that the request is sent first.
+          // The request is sent before the text is rendered.
           if (event.target.value !== sentQuery.current) typeAhead.offer(event.target.value)
           setText(event.target.value)
           setCursor(event.target.selectionStart ?? event.target.value.length)
@@ -175,13 +176,18 @@ export function SearchBox({ value, notices, recentQueries, outcome, onQuery, onC
         onBlur={() => setIsOpen(false)}
       />
       <kbd aria-hidden="true">/</kbd>
-      <ul id={list} role="listbox" aria-label={t.suggestions} hidden={items.length === 0}>
+      <ul id={list} role="listbox" aria-label={t.suggestions} hidden={items.length === 0 && suggestionNotices.length === 0}>
         {items.map((item, nth) => (
           <ListOption key={item.text} id={`${list}-${nth}`} selected={nth === active} onClick={() => applyItem(item)}>
             <Query text={item.text} />
             <span>{item.about}</span>
             {item.count !== undefined && <b>{item.count.toLocaleString(t.locale)}</b>}
           </ListOption>
+        ))}
+        {suggestionNotices.map((notice) => (
+          <li key={notice} role="presentation" className="range">
+            {notice}
+          </li>
         ))}
         {suggestions?.range && text !== '' && (
           <li role="presentation" className="range">

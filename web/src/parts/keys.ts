@@ -32,18 +32,18 @@ export function isTyping(eventTarget: EventTarget | null): boolean {
 /** Calls `onKey` for each key press in the page, unless a dialog is open. The user's keys arrive as the default keys of their actions. */
 export function useKeys(onKey: (event: KeyboardEvent) => void): void {
   const latest = useRef(onKey)
-  // Before the next event: a key that is pressed shortly after another one must not act on the state before it.
+  // A layout effect runs before the next event, so that a key pressed shortly after another one does not act on the earlier state.
   useLayoutEffect(() => {
     latest.current = onKey
   })
   useEffect(() => {
-    const pressed = (event: KeyboardEvent) => {
+    const handleKeyDown = (event: KeyboardEvent) => {
       if (document.querySelector('dialog[open]')) return
       const hasModifier = event.ctrlKey || event.metaKey || event.altKey
       const key = hasModifier || isTyping(event.target) ? event.key : defaultKeyOf(event.key, currentPrefs().keys)
       if (key !== undefined) latest.current(key === event.key ? event : withKey(event, key))
     }
-    window.addEventListener('keydown', pressed)
-    return () => window.removeEventListener('keydown', pressed)
+    window.addEventListener('keydown', handleKeyDown)
+    return () => window.removeEventListener('keydown', handleKeyDown)
   }, [])
 }

@@ -4,7 +4,7 @@ import { keyOf } from '../api/pages'
 import type { Hit } from '../api/types'
 import { QueryProvider } from '../parts/polledQuery'
 import { useText } from '../text'
-import { timeOfHit } from './object/objects'
+import { versionOfHit } from './object/objects'
 import { ObjectSummary } from './object/ObjectSummary'
 
 /** Time in milliseconds for which a selection must not change before its object is requested. */
@@ -29,7 +29,7 @@ export function HitPreview({ hit, moment, onClose }: HitPreviewProps) {
       </p>
       {debounced ? (
         <QueryProvider>
-          <ObjectSummary key={keyOf(debounced)} object={debounced} pastTime={timeOfHit(debounced, moment)} />
+          <ObjectSummary key={keyOf(debounced)} object={debounced} past={versionOfHit(debounced, moment)} />
         </QueryProvider>
       ) : (
         <p className="empty">{t.nothingSelected}</p>
@@ -40,7 +40,7 @@ export function HitPreview({ hit, moment, onClose }: HitPreviewProps) {
 
 function useDebouncedHit(hit: Hit | undefined): Hit | undefined {
   const [debounced, setDebounced] = useState(hit)
-  const key = hit && keyOf(hit)
+  const key = hit && `${keyOf(hit)} ${hit.seq ?? ''}`
   useEffect(() => {
     const timer = setTimeout(() => setDebounced(hit), DEBOUNCE_MS)
     return () => clearTimeout(timer)

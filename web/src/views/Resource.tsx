@@ -39,11 +39,11 @@ import { viewCommands } from './object/viewCommands'
 import { YamlTab } from './object/YamlTab'
 import './object/object.css'
 
-const PlacementSummary = lazyPart(() => import('./propagation/PlacementSummary').then((part) => ({ default: part.PlacementSummary })))
-const PlacementExplanation = lazyPart(() => import('./propagation/PlacementExplanation').then((part) => ({ default: part.PlacementExplanation })))
-const Topology = lazyPart(() => import('./propagation/Topology').then((part) => ({ default: part.Topology })))
-const Drift = lazyPart(() => import('./propagation/Drift').then((part) => ({ default: part.Drift })))
-const Terminal = lazyPart(() => import('./object/Terminal').then((part) => ({ default: part.Terminal })))
+const PlacementSummary = lazyPart(() => import('./propagation/PlacementSummary'), (part) => part.PlacementSummary)
+const PlacementExplanation = lazyPart(() => import('./propagation/PlacementExplanation'), (part) => part.PlacementExplanation)
+const Topology = lazyPart(() => import('./propagation/Topology'), (part) => part.Topology)
+const Drift = lazyPart(() => import('./propagation/Drift'), (part) => part.Drift)
+const Terminal = lazyPart(() => import('./object/Terminal'), (part) => part.Terminal)
 
 const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500) && !(error instanceof TimeoutError), staleTime: 2_000, networkMode: 'always' } } })
 
@@ -62,7 +62,7 @@ export function Resource() {
 function ObjectPage({ view: { tab: requestedTab, ...ref } }: { view: ObjectView }) {
   const t = useTextOf(texts)
   const [view] = useViewParameters()
-  // Not in the address: a link must not show a Secret's values.
+  // This state is not in the address, because a link must not reveal a Secret's values.
   const [isRevealed, setIsRevealed] = useState(false)
   const isHidden = isSecret(ref) && !isRevealed
   const object = useQuery({
@@ -92,7 +92,7 @@ function ObjectPage({ view: { tab: requestedTab, ...ref } }: { view: ObjectView 
   const tab = shownTab(requestedTab, tabs, object.data !== undefined)
   const kind = object.data?.kind ?? ref.resource
   const commandContext = { kind, uid: object.data?.metadata.uid, view, ...(q !== undefined && { logs: q }), ...(about !== undefined && { about }) }
-  const commandTexts = { ...t.tabs, edit: t.edit, access: t.whoCanAccess }
+  const commandTexts = { ...t.tabs, access: t.whoCanAccess }
   const allowedTabs = tabs.filter((otherTab) => why[otherTab] === undefined)
   usePageCommands(object.data ? viewCommands(ref, allowedTabs, tab).map((command) => ({ text: commandTexts[command.name], about: `${kind} ${name}`, href: command.href })) : [])
   const failure = viewErrorOf(object.error)
@@ -107,7 +107,7 @@ function ObjectPage({ view: { tab: requestedTab, ...ref } }: { view: ObjectView 
           <Header objectRef={ref} object={object.data} kind={kind} isPropagated={placement.length > 0} tab={tab} />
         </div>
         <div className="tools">
-          {object.data && !isDeleted && <Actions objectRef={ref} object={object.data} />}
+          {object.data && !isDeleted && <Actions objectRef={ref} object={object.data} isHidden={isHidden} />}
           {object.data && !isDeleted && <AccessLink objectRef={ref} />}
           {object.data && placement.length > 0 && <PreviewLinks objectRef={ref} kind={kind} />}
           <Commands name={name} list={commandsFor(ref, tab, commandContext)} />

@@ -26,12 +26,12 @@ import { MAX_OBJECTS, nextSelectionStep } from './bulkSelection'
 import { useSession } from './SignIn'
 import { Start } from './home/Start'
 
-const Bulk = lazyPart(() => import('./Bulk').then((view) => ({ default: view.Bulk })))
-const Preview = lazyPart(() => import('./HitPreview').then((view) => ({ default: view.HitPreview })))
-const Histogram = lazyPart(() => import('../parts/time/Histogram').then((view) => ({ default: view.Histogram })))
+const Bulk = lazyPart(() => import('./Bulk'), (view) => view.Bulk)
+const Preview = lazyPart(() => import('./HitPreview'), (view) => view.HitPreview)
+const Histogram = lazyPart(() => import('../parts/time/Histogram'), (view) => view.Histogram)
 /** Loads the content of the start page. */
-export const loadHome = () => import('./home/Home').then((view) => ({ default: view.Home }))
-const Home = lazyPart(loadHome)
+export const loadHome = () => import('./home/Home')
+const Home = lazyPart(loadHome, (view) => view.Home)
 
 /** The search page: the box, and below it the start page or the results. */
 export function Search() {

@@ -13,8 +13,8 @@ import { Breadcrumbs } from './Breadcrumbs'
 import { overlayFor, withTypedText, type Overlay } from './overlay'
 import { useSession } from './SignIn'
 
-const Palette = lazyPart(() => import('./Palette').then((view) => ({ default: view.Palette })), { Frame: OverlayFrame })
-const Keys = lazyPart(() => import('./Keys').then((view) => ({ default: view.Keys })), { Frame: OverlayFrame })
+const Palette = lazyPart(() => import('./Palette'), (view) => view.Palette, { Frame: OverlayFrame })
+const Keys = lazyPart(() => import('./Keys'), (view) => view.Keys, { Frame: OverlayFrame })
 
 const NAVIGATION = [
   ['home', '/', 'home'],

@@ -1,4 +1,4 @@
-//! State of one sign-in in progress: its content, its cookie, and the address that the browser is redirected to. Has no
+//! State of one sign-in in progress: its content, its cookie, and the URL that the browser is redirected to. Has no
 //! side effects.
 
 use base64::Engine;
@@ -40,7 +40,7 @@ impl Flow {
         Self { state, nonce, verifier, return_path, expires: now.saturating_add(SIGN_IN_TIMEOUT).unwrap_or(now) }
     }
 
-    /// Address of the issuer that the browser is redirected to.
+    /// The issuer's URL that the browser is redirected to.
     pub(super) fn authorization_url(&self, mut endpoint: Url, client_id: &str, client: &Client) -> Url {
         let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, self.verifier.as_bytes()));
         endpoint

@@ -59,7 +59,7 @@ pub struct SignIn {
 }
 
 impl SignIn {
-    /// `renewals` gets the renewals of this sign-in; the caller waits for them at shutdown.
+    /// `renewals` tracks the renewals of this sign-in; the caller waits for them at shutdown.
     pub fn new(oidc: Arc<Oidc>, client: Client, seal: Seal, renewals: TaskTracker) -> Self {
         Self { oidc, client, seal, sessions: Sessions::new(), renewals }
     }
@@ -88,7 +88,7 @@ impl SignIn {
         cookies::find_value(headers, &self.cookie(CookieKind::Session, "").full_name())
     }
 
-    /// Name of the issuer and start address, for the sign-in page.
+    /// Name of the issuer and login URL, for the sign-in page.
     pub(super) fn describe(&self) -> serde_json::Value {
         let issuer = self.oidc.settings().issuer_url();
         let name = Url::parse(issuer).ok().and_then(|url| url.host_str().map(str::to_owned));
@@ -102,7 +102,7 @@ impl SignIn {
         Some((self.client.redirect_url.join(path).ok()?, self.oidc.settings().issuer_url()))
     }
 
-    /// Ends the browser's session. Returns the cookie that deletes it and the issuer's sign-out address, if any.
+    /// Ends the browser's session. Returns the cookie that deletes it and the issuer's sign-out URL, if any.
     pub(super) async fn sign_out(&self, headers: &HeaderMap) -> (Cookie, Option<String>) {
         let deleted_cookie = self.cookie(CookieKind::Session, "").into_deletion();
         let Some(handle) = self.handle(headers) else { return (deleted_cookie, None) };
@@ -117,7 +117,7 @@ impl SignIn {
         (deleted_cookie, endpoint.and_then(|endpoint| sign_out_url(&endpoint, self.oidc.settings().client_id())))
     }
 
-    /// Starts a sign-in. Returns the address to redirect to and the cookie with its state.
+    /// Starts a sign-in. Returns the URL to redirect to and the cookie with its state.
     async fn begin(&self, return_path: String) -> Result<(Url, Cookie), SignInFailure> {
         let documents =
             self.oidc.issuer().documents().await.map_err(|error| SignInFailure::from_issuer_error(&error))?;
@@ -171,7 +171,7 @@ impl SignIn {
         };
         let claims = self.oidc.verify(&id_token).await.map_err(|error| SignInFailure::from_token_error(&error))?;
         if claims.get("nonce").and_then(serde_json::Value::as_str) != Some(flow.nonce.as_str()) {
-            let cause = "The identity provider's token was rejected: it belongs to another sign-in, its nonce differs.";
+            let cause = "The identity provider's token belongs to another sign-in: its nonce differs.";
             return Err(SignInFailure::new(StatusCode::UNAUTHORIZED, cause, SIGN_IN_AGAIN));
         }
         let rejected = |error: ClaimError| SignInFailure::from_token_error(&OidcError::from(error));
@@ -180,7 +180,7 @@ impl SignIn {
     }
 
     /// The failure for a user whom the control plane does not accept.
-    fn unaccepted_user_failure(&self, failure: &ApiError) -> SignInFailure {
+    fn rejected_user_failure(&self, failure: &ApiError) -> SignInFailure {
         let message = &failure.message;
         match code(failure) {
             StatusCode::UNAUTHORIZED => {
@@ -209,8 +209,8 @@ enum CookieKind {
     Session,
 }
 
-/// The issuer's sign-out address. The user confirms there: an ID token hint would avoid this, but a token must not be
-/// in an address.
+/// The issuer's sign-out URL. The user confirms there: an ID token hint would avoid this, but a token must not be in a
+/// URL.
 fn sign_out_url(endpoint: &str, client_id: &str) -> Option<String> {
     let mut url = Url::parse(endpoint).ok()?;
     url.query_pairs_mut().append_pair("client_id", client_id);
@@ -285,7 +285,7 @@ pub(super) async fn callback(
                 ],
             )
         }
-        Err(failure) => failure_page(&sign_in.unaccepted_user_failure(&failure), &flow.return_path, &[deleted_cookie]),
+        Err(failure) => failure_page(&sign_in.rejected_user_failure(&failure), &flow.return_path, &[deleted_cookie]),
     }
 }
 
@@ -297,7 +297,7 @@ fn not_configured() -> Response<Body> {
 }
 
 fn failure_page(failure: &SignInFailure, return_path: &str, cookies: &[Cookie]) -> Response<Body> {
-    tracing::info!(reason = failure.cause, "a sign-in ended without a session");
+    tracing::info!(reason = failure.cause, "sign-in failed");
     finish_response(failure.page(return_path), cookies)
 }
 

@@ -8,6 +8,12 @@ it.each([
   ['kind:pod', 'changed'],
   ['kind:event type:Warning', 'last'],
   ['kind:ev', 'last'],
+  ['kind:event.events.k8s.io', 'last'],
+  ['kind:Events.v1.events.k8s.io', 'last'],
+  ['kind:event,events.events.k8s.io', 'last'],
+  ['kind:events.v1', 'last'],
+  ['kind:event.events.k8s.io,pod', 'changed'],
+  ['kind:events.example.io', 'changed'],
   ['web', 'changed'],
 ])('%s is counted by %s', (q, field) => expect(timeFieldOf(q)).toBe(field))
 
@@ -67,6 +73,7 @@ it('a new time replaces the previous one', () => {
 it.each([
   ['kind:pod', '2026-08-01T10:00', '2026-08-01T10:09:59', 'kind:pod changed:2026-08-01T10:00:00Z..2026-08-01T10:09:59Z'],
   ['kind:event last:<6h', 'now-2h', '', 'kind:event during:2026-08-01T10:00:00Z..2026-08-01T12:00:00Z'],
+  ['kind:event.events.k8s.io', 'now-2h', '', 'kind:event.events.k8s.io during:2026-08-01T10:00:00Z..2026-08-01T12:00:00Z'],
   ['kind:pod during:now-3h..now-1h', '10:00', '11:00', 'kind:pod during:2026-08-01T10:00:00Z..2026-08-01T11:00:00Z'],
   ['kind:pod', '', '10:00', undefined],
   ['kind:pod', '10:00', '09:00', undefined],
@@ -94,4 +101,5 @@ it('a selected range becomes a term of the query', () => {
   expect(queryForRange('kind:event last:<6h', range)).toBe('kind:event during:2026-08-01T10:00:00Z..2026-08-01T10:09:59Z')
   expect(queryForRange('kind:pod', range)).toBe('kind:pod changed:2026-08-01T10:00:00Z..2026-08-01T10:09:59Z')
   expect(queryForBucket('kind:event', range)).toBe('kind:event last:2026-08-01T10:00:00Z..2026-08-01T10:09:59Z')
+  expect(queryForBucket('kind:event.events.k8s.io', range)).toBe('kind:event.events.k8s.io last:2026-08-01T10:00:00Z..2026-08-01T10:09:59Z')
 })

@@ -19,10 +19,13 @@ export interface Range {
 export type TimeField = 'changed' | 'last'
 const TIME_FIELDS = ['changed', 'last', 'at', 'during']
 
+/** Events of the core group and of `events.k8s.io`, with or without group and version. */
+const EVENT_KIND = /^(ev|events?)(\.v\d\w*)?(\.events\.k8s\.io)?$/
+
 /** The field by which the hits of a query are counted. */
 export function timeFieldOf(q: string): TimeField {
   const kinds = fieldValues(q, 'kind').map((kind) => kind.toLowerCase())
-  return kinds.length > 0 && kinds.every((kind) => /^(ev|events?)$/.test(kind)) ? 'last' : 'changed'
+  return kinds.length > 0 && kinds.every((kind) => EVENT_KIND.test(kind)) ? 'last' : 'changed'
 }
 
 const UNIT_SECONDS: Record<string, number> = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 }

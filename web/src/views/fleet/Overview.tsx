@@ -43,13 +43,13 @@ function Totals({ statuses, clusters, search }: { statuses: ClusterStatus[]; clu
     const usages = clusters.map(({ usage }) => usage[resource]).filter((usage) => usage !== undefined)
     return { used: usages.reduce((all, usage) => all + usage.used, 0), total: usages.reduce((all, usage) => all + usage.total, 0) }
   }
-  const nodes = statuses.map((cluster) => cluster.nodes ?? { total: 0, ready: 0 })
+  const nodes = statuses.flatMap((cluster) => cluster.nodes ?? [])
   const bars = ([['cpu', t.cpu], ['memory', t.memory], ['pods', t.pods]] as const).map(([resource, label]) => ({ resource, label, ...sum(resource) }))
   return (
     <section className="totals" aria-label={t.summary}>
       <p>
         <strong>{t.ready(statuses.filter(({ ready }) => ready === 'True').length, statuses.length)}</strong>
-        {t.nodesReady(nodes.reduce((all, count) => all + count.ready, 0), nodes.reduce((all, count) => all + count.total, 0))}
+        {nodes.length > 0 && t.nodesReady(nodes.reduce((all, count) => all + count.ready, 0), nodes.reduce((all, count) => all + count.total, 0))}
       </p>
       {bars
         .filter(({ total }) => total > 0)

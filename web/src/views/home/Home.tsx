@@ -29,7 +29,7 @@ import { DataAge } from '../fleet/DataAge'
 import { useSession } from '../SignIn'
 import { acknowledge, acknowledgedLast, validAcknowledgements } from './acknowledgements'
 import { clustersToShow, fleetHealthOf } from './fleetHealth'
-import { MAX_ROLLOUT_CANDIDATES, ROLLOUT_CANDIDATES_QUERY, ROLLOUT_COLUMNS, rolloutOf } from './rollouts'
+import { MAX_ROLLOUT_CANDIDATES, ROLLOUT_CANDIDATES_QUERY, ROLLOUT_COLUMNS, rolloutOf, rolloutsQuery } from './rollouts'
 import './home.css'
 
 /** Maximum number of cluster cards; the fleet page shows all clusters. */
@@ -243,14 +243,15 @@ function Changes() {
 function Rollouts() {
   const t = useTextOf(homeText)
   const hits = useRecent(ROLLOUT_CANDIDATES_QUERY, MAX_ROLLOUT_CANDIDATES, ROLLOUT_COLUMNS)
-  const rollouts = hits?.flatMap((hit) => rolloutOf(hit) ?? []).slice(0, MAX_CHANGES)
-  return <Recent kind="rollouts" q={ROLLOUT_CANDIDATES_QUERY} items={rollouts?.map(({ hit, updated, desired }) => ({ hit, progress: t.updated(updated, desired) }))} />
+  const rollouts = hits?.flatMap((hit) => rolloutOf(hit) ?? [])
+  const shown = rollouts?.slice(0, MAX_CHANGES)
+  return <Recent kind="rollouts" q={rollouts && rolloutsQuery(rollouts)} items={shown?.map(({ hit, updated, desired }) => ({ hit, progress: t.updated(updated, desired) }))} />
 }
 
 interface RecentProps {
   kind: 'changes' | 'rollouts'
-  /** Query of the heading's link. */
-  q: string
+  /** Query of the heading's link; undefined: the heading is no link. */
+  q: string | undefined
   /** Undefined until they are loaded. */
   items: { hit: Hit; progress?: string }[] | undefined
 }
@@ -260,7 +261,7 @@ function Recent({ kind, q, items }: RecentProps) {
   return (
     <section aria-label={t[kind]}>
       <h2>
-        <Link href={searchAddress({ q })}>{t[kind]}</Link>
+        {q === undefined ? t[kind] : <Link href={searchAddress({ q })}>{t[kind]}</Link>}
       </h2>
       {items?.length === 0 && <p className="empty">{t.none[kind]}</p>}
       <ul className="plain">

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import type { Hit } from '../../api/types'
-import { ROLLOUT_COLUMNS, rolloutOf } from './rollouts'
+import { ROLLOUT_COLUMNS, rolloutOf, rolloutsQuery } from './rollouts'
 
 const SPEC = { '.metadata.generation': '2', '.status.observedGeneration': '2', '.spec.replicas': '3' }
 const DAEMON = { '.metadata.generation': '2', '.status.observedGeneration': '2', '.status.desiredNumberScheduled': '3' }
@@ -24,4 +24,13 @@ it.each([
   expect(Object.keys(columns).filter((name) => !ROLLOUT_COLUMNS.includes(name))).toEqual([])
   const rollout = rolloutOf({ kind, columns } as unknown as Hit)
   expect(rollout && [rollout.updated, rollout.desired]).toEqual(expected)
+})
+
+it.each([
+  [[], undefined],
+  [[undefined], undefined],
+  [['8c1e-01'], 'uid:8c1e-01 sort:-changed'],
+  [['8c1e-01', undefined, 'f0'], 'uid:8c1e-01,f0 sort:-changed'],
+] as [(string | undefined)[], string | undefined][])('the query for rollouts with the UIDs %j is %s', (uids, query) => {
+  expect(rolloutsQuery(uids.map((uid) => ({ hit: { uid } as unknown as Hit, updated: 0, desired: 1 })))).toBe(query)
 })

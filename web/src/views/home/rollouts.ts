@@ -1,4 +1,5 @@
 // Rollouts in progress, from the numbers and revisions of workloads in the index. Has no side effects.
+import { quote } from '../../api/query'
 import type { Hit } from '../../api/types'
 
 const WORKLOADS = 'kind:deployment.apps,statefulset.apps,daemonset.apps'
@@ -44,6 +45,12 @@ export function rolloutOf(hit: Hit): Rollout | undefined {
   if (text('observed') === undefined || text('strategy') === 'OnDelete' || desired === 0) return undefined
   const isObserved = number('observed') >= number('generation')
   return !isObserved || IN_PROGRESS[hit.kind]?.({ text, number, updated, desired }) ? { hit, updated: Math.min(updated, desired), desired } : undefined
+}
+
+/** Query for these rollouts; undefined if there are none. A query cannot compare the numbers of a workload, so it names each by its UID. */
+export function rolloutsQuery(rollouts: readonly Rollout[]): string | undefined {
+  const uids = rollouts.flatMap(({ hit }) => hit.uid ?? [])
+  return uids.length === 0 ? undefined : `uid:${uids.map(quote).join()} sort:-changed`
 }
 
 interface Workload {

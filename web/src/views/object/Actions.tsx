@@ -1,13 +1,13 @@
 import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
-import { writeAddress } from '../../api/address'
+import { objectAddress, writeAddress } from '../../api/address'
 import { groupOf, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 import { useCanI } from '../../api/useCanI'
 import { ClusterName } from '../../parts/ClusterName'
 import { ActionButton } from '../../parts/ActionButton'
 import { FormDialog } from '../../parts/FormDialog'
-import { usePageCommands, type PageCommand } from '../../parts/pageCommands'
+import { usePageCommands } from '../../parts/pageCommands'
 import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
 import { describeError } from './describeError'
@@ -15,11 +15,19 @@ import { canRestart, canScale } from './facts'
 import { deleteObject, restartObject, scaleObject, type WriteMode, type WriteResponse } from './objects'
 import { isManaged } from './Overview'
 import { useViewParameters } from './state'
+import { allowedActions } from './viewCommands'
 
 type Action = 'scale' | 'restart' | 'delete'
 
-/** Buttons for actions on an object; a forbidden action is disabled with a reason. */
-export function Actions({ objectRef, object }: { objectRef: ObjectRef; object: KubeObject }) {
+interface ActionsProps {
+  objectRef: ObjectRef
+  object: KubeObject
+  /** The values of a Secret are hidden, so it cannot be edited. */
+  isHidden: boolean
+}
+
+/** Buttons for actions on an object; a forbidden action is disabled with a reason, and the palette does not offer it. */
+export function Actions({ objectRef, object, isHidden }: ActionsProps) {
   const t = useTextOf(texts)
   const [view, changeView] = useViewParameters()
   // The shortcut key in the search results and the palette open the object page with `do=scale`.
@@ -33,13 +41,16 @@ export function Actions({ objectRef, object }: { objectRef: ObjectRef; object: K
   const { cluster, resource, namespace, name } = objectRef
   const attributes = { cluster, group: groupOf(objectRef.apiVersion), resource, namespace, name }
   const mayDelete = useCanI({ ...attributes, verb: 'delete' })
+  const mayUpdate = useCanI({ ...attributes, verb: 'update' })
   const mayPatch = useCanI({ ...attributes, verb: 'patch' })
   const mayScale = useCanI({ ...attributes, verb: 'patch', subresource: 'scale' })
-  const command = (text: string, requested: Action): PageCommand => ({ text, about: `${object.kind} ${name}`, href: `/object${writeAddress({ ...view, do: requested })}` })
-  usePageCommands([
-    ...(canScale(objectRef) && mayScale ? [command(t.scale, 'scale')] : []),
-    ...(canRestart(objectRef) && mayPatch ? [command(t.restart, 'restart')] : []),
-  ])
+  usePageCommands(
+    allowedActions(objectRef, { mayEdit: mayUpdate && !isHidden, mayScale, mayPatch }).map((actionName) => ({
+      text: t[actionName],
+      about: `${object.kind} ${name}`,
+      href: actionName === 'edit' ? objectAddress(objectRef, 'yaml', { edit: 'true' }) : `/object${writeAddress({ ...view, do: actionName })}`,
+    })),
+  )
   const scope = namespace ?? t.anyNamespace
   const deniedReason = (isAllowed: boolean, verb: string, resourceName: string) => (isAllowed ? undefined : t.mayNot(verb, resourceName, scope, cluster))
   const undo = (replicas: number) => {

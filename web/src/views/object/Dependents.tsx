@@ -7,21 +7,20 @@ import { API } from '../../api/searchApi'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
-import { toGraph, toTableRows, type BlastRadius, type Direction } from './blastRadius'
+import { toTableRows, type BlastRadius, type Direction } from './blastRadius'
 import { describeError } from './describeError'
 import { NodeCells } from './NodeCells'
-import type { Graph } from './layout'
 import { objectParameters } from './objects'
 
 interface Properties {
   objectRef: ObjectRef
   direction: Direction
-  /** Draws the objects as a graph; undefined shows a table. */
-  drawGraph: ((graph: Graph) => ReactNode) | undefined
+  /** Draws the objects as a tree or a graph; undefined shows a table. */
+  draw: ((blastRadius: BlastRadius) => ReactNode) | undefined
 }
 
-/** Objects in all clusters that depend on an object, or that it depends on, as a table or a graph. */
-export function Dependents({ objectRef, direction, drawGraph }: Properties) {
+/** Objects in all clusters that depend on an object, or that it depends on, as a table, a tree or a graph. */
+export function Dependents({ objectRef, direction, draw }: Properties) {
   const t = useTextOf(texts)
   const blastRadius = useQuery({
     queryKey: ['blastradius', objectRef, direction],
@@ -38,8 +37,8 @@ export function Dependents({ objectRef, direction, drawGraph }: Properties) {
           {notice}
         </p>
       ))}
-      {blastRadius.data && rows.length > 0 && drawGraph?.(toGraph(blastRadius.data))}
-      {rows.length > 0 && !drawGraph && (
+      {blastRadius.data && rows.length > 0 && draw?.(blastRadius.data)}
+      {rows.length > 0 && !draw && (
         <Table caption label={t.directions[direction]} headers={t.dependentColumns}>
           {rows.map(({ node, distance, type, via, from }) => (
             <tr key={`${node.cluster} ${node.uid}`}>

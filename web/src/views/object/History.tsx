@@ -23,8 +23,8 @@ import { useViewParameters } from './state'
 /** Number of versions whose changes are summarized at first, and with each click of the user. Each summary takes one request, or two if stored versions have field managers. */
 const SUMMARY_BATCH = 20
 
-const Restore = lazyPart(() => import('./Restore').then((part) => ({ default: part.Restore })))
-const Printed = lazyPart(() => import('./JsonAsYaml').then((part) => ({ default: part.JsonAsYaml })))
+const Restore = lazyPart(() => import('./Restore'), (part) => part.Restore)
+const Printed = lazyPart(() => import('./JsonAsYaml'), (part) => part.JsonAsYaml)
 
 /** History tab: cached versions of an object, and differences between two of them or from the same object in another cluster. */
 export function History({ objectRef, object }: { objectRef: ObjectRef; object: KubeObject | undefined }) {

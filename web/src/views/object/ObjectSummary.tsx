@@ -14,7 +14,7 @@ import { objectText as texts } from '../../text/object'
 import { describeError } from './describeError'
 import { Failures } from './Failures'
 import { podsOf } from './facts'
-import { isSecret, readPastObject, readSecretWithoutValues } from './objects'
+import { isSecret, readPastObject, readSecretWithoutValues, type VersionSelector } from './objects'
 import { Overview } from './Overview'
 import './object.css'
 
@@ -26,18 +26,18 @@ export interface SummarizedObject extends ObjectRef {
 
 interface ObjectSummaryProps {
   object: SummarizedObject
-  /** Shows the version of this time, in Unix milliseconds; undefined: the current object. */
-  pastTime?: number | undefined
+  /** The version to show; undefined: the current object. */
+  past?: VersionSelector | undefined
 }
 
 /** Summary of an object, beside a list or a graph. */
-export function ObjectSummary({ object: summarized, pastTime }: ObjectSummaryProps) {
+export function ObjectSummary({ object: summarized, past }: ObjectSummaryProps) {
   const t = useTextOf(texts)
   const { cluster, apiVersion, resource, namespace, name } = summarized
   const ref = { cluster, apiVersion, resource, namespace, name }
   const readCurrent = (signal: AbortSignal) => (isSecret(ref) ? readSecretWithoutValues(ref, signal) : withTimeout((timeoutSignal) => getJson<KubeObject>(objectPath(ref), timeoutSignal), signal))
-  const readShown = async (signal: AbortSignal) => (pastTime === undefined ? undefined : await readPastObject(ref, pastTime, signal)) ?? { object: await readCurrent(signal), version: undefined }
-  const object = usePolledQuery(['shown object', ref, pastTime], readShown, pastTime === undefined ? 5_000 : false)
+  const readShown = async (signal: AbortSignal) => (past === undefined ? undefined : await readPastObject(ref, past, signal)) ?? { object: await readCurrent(signal), version: undefined }
+  const object = usePolledQuery(['shown object', ref, past], readShown, past === undefined ? 5_000 : false)
   const version = object.data?.version
   const failure = viewErrorOf(object.error)
   const tabs: Tab[] = ['yaml', 'events', 'related', 'history', ...(podsOf(ref, cluster) === undefined ? [] : (['logs'] as const))]
@@ -66,7 +66,7 @@ export function ObjectSummary({ object: summarized, pastTime }: ObjectSummaryPro
       {!object.data && failure === undefined && <Skeleton />}
       {object.data && (
         <>
-          {pastTime !== undefined && (
+          {past !== undefined && (
             <p className="notice" role="note">
               {version === undefined ? t.noVersionAt : version.deleted ? t.lastVersion(formatAgeSince(version.until)) : t.versionAt(formatWeekdayTime(new Date(version.from)))}
             </p>

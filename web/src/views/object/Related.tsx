@@ -10,7 +10,9 @@ import { Table } from '../../parts/Table'
 import { useText, useTextOf } from '../../text'
 import { objectText as texts } from '../../text/object'
 import { Dependents } from './Dependents'
-import { DIRECTIONS, isDirection } from './blastRadius'
+import { DIRECTIONS, isDirection, toGraph, type BlastRadius, type Direction } from './blastRadius'
+import { DependencyTree } from './DependencyTree'
+import { toTree } from './dependencyTree'
 import { describeError } from './describeError'
 import { layoutGraph, BOX, isEvent, type Box, type Edge, type Graph, type Line, type Node } from './layout'
 import { NodeCells } from './NodeCells'
@@ -28,7 +30,6 @@ export function Related({ objectRef }: { objectRef: ObjectRef }) {
   const direction = isDirection(view.side) ? view.side : undefined
   const depth = DEPTHS.find((steps) => steps === view.depth) ?? DEFAULT_DEPTH
   const isTable = view.as === 'list'
-  const isGraph = view.as === 'graph'
   const graph = useQuery({
     queryKey: ['graph', objectRef, depth],
     queryFn: ({ signal }) => getJson<Graph>(`${API}/graph?${objectParameters(objectRef)}&depth=${encodeURIComponent(depth)}`, signal),
@@ -39,7 +40,7 @@ export function Related({ objectRef }: { objectRef: ObjectRef }) {
   const directionSelect = (
     <label>
       {t.show}{' '}
-      <select value={direction ?? ''} onChange={(event) => change({ side: event.target.value || undefined })}>
+      <select value={direction ?? ''} onChange={(event) => change({ side: event.target.value || undefined, fold: undefined })}>
         <option value="">{t.neighbours}</option>
         <Options values={DIRECTIONS} labels={t.directions} />
       </select>
@@ -48,16 +49,31 @@ export function Related({ objectRef }: { objectRef: ObjectRef }) {
   const drawGraph = (drawn: Graph) => (
     <RelatedGraph graph={drawn} open={new Set(view.open?.split(','))} onOpen={(key) => change({ open: [...(view.open?.split(',') ?? []), key].join(',') })} />
   )
+  const drawTree = (blastRadius: BlastRadius, shownDirection: Direction) => {
+    const root = toTree(blastRadius)
+    const toggled = new Set(view.fold?.split(','))
+    const toggle = (id: string) => {
+      if (!toggled.delete(id)) toggled.add(id)
+      change({ fold: [...toggled].join() || undefined })
+    }
+    return root && <DependencyTree key={shownDirection} root={root} label={t.directions[shownDirection]} toggled={toggled} onToggle={toggle} />
+  }
   if (direction !== undefined) {
     return (
       <>
         <p className="tools">
           {directionSelect}
-          <button type="button" aria-pressed={isGraph} onClick={() => change({ as: isGraph ? undefined : 'graph' })}>
-            {t.asGraph}
-          </button>
+          {(['tree', 'graph'] as const).map((form) => (
+            <button key={form} type="button" aria-pressed={view.as === form} onClick={() => change({ as: view.as === form ? undefined : form })}>
+              {form === 'tree' ? t.asTree : t.asGraph}
+            </button>
+          ))}
         </p>
-        <Dependents objectRef={objectRef} direction={direction} drawGraph={isGraph ? drawGraph : undefined} />
+        <Dependents
+          objectRef={objectRef}
+          direction={direction}
+          draw={view.as === 'tree' ? (blastRadius) => drawTree(blastRadius, direction) : view.as === 'graph' ? (blastRadius) => drawGraph(toGraph(blastRadius)) : undefined}
+        />
       </>
     )
   }

@@ -15,9 +15,9 @@ import { isSecret } from './objects'
 import { Managed } from './Overview'
 import { useViewParameters } from './state'
 
-const Editor = lazyPart(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
-const Edit = lazyPart(() => import('./Edit').then((part) => ({ default: part.Edit })))
-const Printed = lazyPart(() => import('./JsonAsYaml').then((part) => ({ default: part.JsonAsYaml })))
+const Editor = lazyPart(() => import('../../parts/Editor'), (part) => part.Editor)
+const Edit = lazyPart(() => import('./Edit'), (part) => part.Edit)
+const Printed = lazyPart(() => import('./JsonAsYaml'), (part) => part.JsonAsYaml)
 
 interface YamlTabProps {
   objectRef: ObjectRef

@@ -84,9 +84,9 @@ export function layoutGraph({ nodes, edges }: Graph, open: ReadonlySet<string>):
   const tallest = Math.max(1, ...[...columns.values()].map((column) => column.length))
   const step = BOX.height + BOX.down
   const boxes = order.flatMap((column, nth) => {
-    const inside = columns.get(column) ?? []
-    const top = ((tallest - inside.length) * step) / 2
-    return inside.map(({ key, members }, row) => ({ key, members, x: nth * (BOX.width + BOX.across), y: top + row * step }))
+    const columnBoxes = columns.get(column) ?? []
+    const top = ((tallest - columnBoxes.length) * step) / 2
+    return columnBoxes.map(({ key, members }, row) => ({ key, members, x: nth * (BOX.width + BOX.across), y: top + row * step }))
   })
   const boxOf = new Map(boxes.flatMap((box) => box.members.map((member): [number, Box] => [member, box])))
   const lines = new Map<string, Line>()

@@ -41,9 +41,9 @@ export function computeChanges(before: unknown, after: unknown, path: Path = [])
 }
 
 function computeFieldChanges(before: Fields, after: Fields, field: string, path: Path): Change[] {
-  const inside = [...path, field]
-  if (field in before && field in after) return computeChanges(before[field], after[field], inside)
-  return field in before ? [{ path: inside, before: before[field] }] : [{ path: inside, after: after[field] }]
+  const fieldPath = [...path, field]
+  if (field in before && field in after) return computeChanges(before[field], after[field], fieldPath)
+  return field in before ? [{ path: fieldPath, before: before[field] }] : [{ path: fieldPath, after: after[field] }]
 }
 
 const isPrefix = (prefix: Path, path: Path) => prefix.every((field, nth) => path[nth] === field)

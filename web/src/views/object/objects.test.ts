@@ -1,21 +1,28 @@
 import { expect, it } from 'vitest'
 import { logParameters, type LogRequest } from './useLogs'
-import { objectParameters, copiesQuery, toFieldPath, isVolatile, toSpecVersions, readWarnings, timeOfHit, versionAt, withoutValues } from './objects'
+import { objectParameters, copiesQuery, toFieldPath, isVolatile, toSpecVersions, readWarnings, findVersion, versionOfHit, withoutValues, type VersionSelector } from './objects'
 
-it('the version of a time is the newest that began before it', () => {
+it.each([
+  [{ at: Date.parse('2026-01-04T00:00:00Z') }, 4],
+  [{ at: Date.parse('2026-01-02T12:00:00Z') }, 3],
+  [{ at: Date.parse('2026-01-02T00:00:00Z') }, 3],
+  [{ at: Date.parse('2026-01-01T12:00:00Z') }, 1],
+  [{ at: Date.parse('2025-12-31T00:00:00Z') }, undefined],
+  // Began and ended in the second in which version 3 began.
+  [{ seq: 2 }, 2],
+  [{ seq: 9 }, undefined],
+] as [VersionSelector, number | undefined][])('the version that %j selects is %s', (selector, expected) => {
   const version = (seq: number, from: string) => ({ seq, resourceVersion: String(seq), generation: 1, from })
-  const versions = [version(3, '2026-01-03T00:00:00Z'), version(2, '2026-01-02T00:00:00Z')]
-  const seqAt = (time: string | undefined) => versionAt(versions, time === undefined ? undefined : Date.parse(time))?.seq
-  expect([seqAt(undefined), seqAt('2026-01-04T00:00:00Z'), seqAt('2026-01-02T12:00:00Z'), seqAt('2026-01-02T00:00:00Z'), seqAt('2026-01-01T00:00:00Z')]).toEqual([3, 3, 2, 2, undefined])
+  const versions = [version(4, '2026-01-03T00:00:00Z'), version(3, '2026-01-02T00:00:00Z'), version(2, '2026-01-02T00:00:00Z'), version(1, '2026-01-01T00:00:00Z')]
+  expect(findVersion(versions, selector)?.seq).toBe(expected)
 })
 
 it.each([
   ['of the present', {}, undefined, undefined],
-  ['of a moment', {}, 1_000, 1_000_000],
-  ['whose version was replaced', { until: '1970-01-01T00:10:00Z' }, 1_000, 599_999],
-  ['that is deleted', { deleted: '1970-01-01T00:10:00Z' }, undefined, 599_999],
-  ['of the present with an end', { until: '1970-01-01T00:10:00Z' }, undefined, undefined],
-])('the time of a hit %s', (_, hit, moment, expected) => expect(timeOfHit(hit, moment)).toBe(expected))
+  ['of a moment', {}, 1_000, { at: 1_000_000 }],
+  ['whose version was replaced', { seq: 7 }, 1_000, { seq: 7 }],
+  ['that is deleted', { seq: 7 }, undefined, { seq: 7 }],
+])('the version of a hit %s', (_, hit, moment, expected) => expect(versionOfHit(hit, moment)).toEqual(expected))
 
 it('values of a Secret and the annotation with their copies are removed', () => {
   const lastApplied = 'kubectl.kubernetes.io/last-applied-configuration'

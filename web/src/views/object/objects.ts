@@ -21,14 +21,16 @@ export function copiesQuery({ apiVersion, resource, namespace, name }: Omit<Obje
   return `kind:${resource} name:=${quote(name)}${namespace ? ` ns:=${quote(namespace)}` : ''} apiVersion:=${quote(apiVersion)}`
 }
 
+/** Selects a version of an object: by its seq, or the one of a time in Unix milliseconds. */
+export type VersionSelector = { seq: number } | { at: number }
+
 /**
- * The time of the past at which a hit matched, in Unix milliseconds; undefined for a hit of the present. `moment` is the time of its query in Unix
- * seconds. A hit whose version was replaced or deleted matched before that.
+ * The version in which a hit matched; undefined for a hit of the present. `moment` is the time of its query in Unix seconds. A version that has ended
+ * has a seq, since the times of its begin and end are in seconds and can be those of other versions.
  */
-export function timeOfHit({ until, deleted }: Pick<Hit, 'until' | 'deleted'>, moment: number | undefined): number | undefined {
-  const end = Date.parse(until ?? deleted ?? '')
-  if (moment === undefined && deleted === undefined) return undefined
-  return Number.isNaN(end) ? moment && moment * 1_000 : end - 1
+export function versionOfHit({ seq }: Pick<Hit, 'seq'>, moment: number | undefined): VersionSelector | undefined {
+  if (seq !== undefined) return { seq }
+  return moment === undefined ? undefined : { at: moment * 1_000 }
 }
 
 /** A cached version of an object. `seq` is the store's number of the change that created it. */
@@ -56,9 +58,9 @@ export function toSpecVersions(versions: readonly Version[]): Version[] {
   return result
 }
 
-/** The version of a time (Unix milliseconds), or the last one without a time; undefined if there is none. `versions` are in the order newest first. */
-export function versionAt(versions: readonly Version[], at: number | undefined): Version | undefined {
-  return versions.find(({ from }) => at === undefined || Date.parse(from) <= at)
+/** The selected version; undefined if there is none. `versions` are in the order newest first. */
+export function findVersion(versions: readonly Version[], selector: VersionSelector): Version | undefined {
+  return versions.find(({ seq, from }) => ('seq' in selector ? seq === selector.seq : Date.parse(from) <= selector.at))
 }
 
 export interface History {
@@ -90,16 +92,13 @@ export const readHistory = (ref: ObjectRef, signal?: AbortSignal) => getJson<His
 export const readVersion = (ref: ObjectRef, seq: number | string, signal?: AbortSignal) =>
   getJson<KubeObject>(`${API}/history?${objectParameters(ref)}&seq=${seq}`, signal)
 
-/**
- * An object as it was at a time (Unix milliseconds), or its last version without a time, from the cache and without the values of Secrets; undefined
- * if the cache has no version of that time.
- */
-export async function readPastObject(ref: ObjectRef, at: number | undefined, signal?: AbortSignal): Promise<{ object: KubeObject; version: Version } | undefined> {
+/** A version of an object from the cache, without the values of Secrets; undefined if the cache does not have it. */
+export async function readPastObject(ref: ObjectRef, selector: VersionSelector, signal?: AbortSignal): Promise<{ object: KubeObject; version: Version } | undefined> {
   const history = await readHistory(ref, signal).catch((error: unknown) => {
     if (error instanceof ApiError && error.code === 404) return undefined
     throw error
   })
-  const version = versionAt(history?.versions ?? [], at)
+  const version = findVersion(history?.versions ?? [], selector)
   if (!version) return undefined
   const object = await readVersion(ref, version.seq, signal)
   return { object: isSecret(ref) ? withoutValues(object) : object, version }

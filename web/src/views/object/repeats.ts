@@ -18,9 +18,9 @@ export function countRepeats(buffer: Pick<LogBuffer, 'length' | 'at'>): number[]
   return counts
 }
 
-/** The line that is shown for a line, which may be an earlier one. */
+/** The line that is shown in place of a line: itself, or the first line that it repeats. */
 export function shownLine(counts: readonly number[], nth: number): number {
-  let shown = nth
-  while (shown > 0 && counts[shown] === 0) shown--
-  return shown
+  let line = nth
+  while (line > 0 && counts[line] === 0) line--
+  return line
 }

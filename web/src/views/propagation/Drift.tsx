@@ -25,7 +25,7 @@ import './propagation.css'
 /** Stands for all clusters in an address; it is not a valid cluster name. */
 const ALL_CLUSTERS = '*'
 
-const Editor = lazyPart(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
+const Editor = lazyPart(() => import('../../parts/Editor'), (part) => part.Editor)
 
 interface DesiredManifest {
   name: string

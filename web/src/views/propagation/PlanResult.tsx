@@ -17,7 +17,7 @@ import { propagationText } from '../../text/propagation'
 import { TemplateLink } from './Bindings'
 import { SchedulingReport, Blockers } from './PlacementExplanation'
 
-const Editor = lazyPart(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
+const Editor = lazyPart(() => import('../../parts/Editor'), (part) => part.Editor)
 
 export function PlanResult({ report }: { report: PlanReport }) {
   const t = useTextOf(propagationText)
@@ -123,16 +123,16 @@ function TemplateResult({ plan }: { plan: TemplatePlan }) {
 function ClusterRow({ plan, onShow }: { plan: ClusterPlan; onShow: () => void }) {
   const t = useTextOf(propagationText)
   const commonText = useTextOf(queryText)
-  const isThere = plan.change !== 'Removed'
-  const wasThere = plan.change !== 'Added'
+  const isPlaced = plan.change !== 'Removed'
+  const wasPlaced = plan.change !== 'Added'
   return (
     <tr data-cluster={plan.name} data-change={plan.change}>
       <th scope="row">
         <ClusterLink name={plan.name} />
       </th>
       <td className={plan.change}>{t.changes[plan.change]}</td>
-      <td>{wasThere ? (plan.replicasBefore ?? t.yes) : t.no}</td>
-      <td>{isThere ? (plan.replicas ?? t.yes) : t.no}</td>
+      <td>{wasPlaced ? (plan.replicasBefore ?? t.yes) : t.no}</td>
+      <td>{isPlaced ? (plan.replicas ?? t.yes) : t.no}</td>
       <td>
         {plan.differences.length > 0 && (
           <details>

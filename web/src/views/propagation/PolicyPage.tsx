@@ -15,7 +15,7 @@ import { propagationText } from '../../text/propagation'
 import { BindingTable } from './Bindings'
 import { PlacementSummary, SelectorSummary } from './Policies'
 
-const Editor = lazyPart(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
+const Editor = lazyPart(() => import('../../parts/Editor'), (part) => part.Editor)
 
 /** Page of one policy: its selectors, claimed templates, placement and actions. */
 export function PolicyPage() {

@@ -16,7 +16,7 @@ import { TemplatePage } from './TemplatePage'
 import './propagation.css'
 
 // The editor is the largest part of the UI, so it is loaded on demand.
-const Plan = lazyPart(() => import('./Plan').then((view) => ({ default: view.Plan })), { isView: true })
+const Plan = lazyPart(() => import('./Plan'), (view) => view.Plan, { isView: true })
 
 const TABS = [
   ['policies', '/steer'],

@@ -15,7 +15,7 @@ import { useTextOf } from '../../text'
 import { propagationText } from '../../text/propagation'
 import { EventTable } from '../fleet/Events'
 import { TemplateLink, useBindings } from './Bindings'
-import { uncountedUsage } from './uncountedUsage'
+import { uncountedUsage, usedAmount } from './uncountedUsage'
 
 const MAX_QUOTAS = 100
 
@@ -67,7 +67,7 @@ function QuotaCard({ quota }: { quota: Quota }) {
         </Link>
       </h3>
       <p className="mid">{t.overall}</p>
-      <Bars label={name} hard={spec.overall} used={status?.overallUsed} />
+      <Bars label={name} hard={spec.overall} status={{ hard: status?.overall, used: status?.overallUsed }} />
       {uncountedUsage(quota).map(({ resource, excess }) => (
         <p key={resource} className="notice">
           {t.uncounted(resource, formatQuantity(resource, excess))}
@@ -77,21 +77,36 @@ function QuotaCard({ quota }: { quota: Quota }) {
       {spec.staticAssignments?.map(({ clusterName, hard }) => (
         <div key={clusterName}>
           <ClusterLink name={clusterName} />
-          <Bars label={`${name} ${clusterName}`} hard={hard} used={clusterUsages.find((usage) => usage.clusterName === clusterName)?.used} />
+          <Bars label={`${name} ${clusterName}`} hard={hard} status={clusterUsages.find((usage) => usage.clusterName === clusterName) ?? {}} />
         </div>
       ))}
     </section>
   )
 }
 
-function Bars({ label, hard = {}, used }: { label: string; hard?: Quantities | undefined; used: Quantities | undefined }) {
+interface BarsProps {
+  label: string
+  hard?: Quantities | undefined
+  /** Limits and usage in the status. */
+  status: { hard?: Quantities | undefined; used?: Quantities | undefined }
+}
+
+function Bars({ label, hard = {}, status }: BarsProps) {
   const t = useTextOf(propagationText)
   return Object.entries(hard).map(([resource, limit]) => {
-    const [usedAmount, limitAmount] = [parseQuantity(used?.[resource]), parseQuantity(limit)]
+    const used = usedAmount(resource, status)
+    const limitAmount = parseQuantity(limit)
+    const text = t.quotaUse(used === undefined ? '-' : formatQuantity(resource, used), formatQuantity(resource, limitAmount))
     return (
       <p key={resource}>
-        {resource} {used?.[resource] === undefined && <span className="mid">{t.notCounted}</span>}
-        <Bar label={`${label} ${resource}`} used={usedAmount} total={limitAmount} text={t.quotaUse(formatQuantity(resource, usedAmount), formatQuantity(resource, limitAmount))} />
+        {resource}{' '}
+        {used === undefined ? (
+          <span className="mid">
+            {text} · {t.notCounted}
+          </span>
+        ) : (
+          <Bar label={`${label} ${resource}`} used={used} total={limitAmount} text={text} />
+        )}
       </p>
     )
   })

@@ -202,7 +202,7 @@ function workNode(work: ObjectReference, { cluster, applied, health }: Target, i
 
 /** Causes of blockers that suspend propagation to a cluster. */
 const SUSPENDED_CAUSE = /Suspended$/
-/** Causes of blockers because of which propagation to a cluster fails. */
+/** Causes of blockers that make propagation to a cluster fail. */
 const FAILING_CAUSES = new Set(['ApplyFailed', 'OverrideFailed', 'KindNotServed', 'ClusterNotReady', 'ClusterLeaving', 'ClusterMissing'])
 
 /** Ready and assigned replicas: `2/4`. */

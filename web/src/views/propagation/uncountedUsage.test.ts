@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Quota } from '../../api/karmada'
-import { uncountedUsage } from './uncountedUsage'
+import { uncountedUsage, usedAmount } from './uncountedUsage'
 
 const quota = (total: string | undefined, ...members: string[]): Pick<Quota, 'spec' | 'status'> => ({
   spec: { overall: { cpu: '8' } },
@@ -21,3 +21,12 @@ test.each([
   expect(usages.map(({ resource }) => resource)).toEqual(expected.map(({ resource }) => resource))
   usages.forEach(({ excess }, nth) => expect(excess).toBeCloseTo(expected[nth]!.excess))
 })
+
+test.each([
+  ['in use', { hard: { cpu: '8' }, used: { cpu: '500m' } }, 0.5],
+  ['in use, with a limit that the status lacks', { used: { cpu: '1' } }, 1],
+  ['not in use', { hard: { cpu: '8' }, used: { memory: '1Gi' } }, 0],
+  ['not in use, like all others', { hard: { cpu: '8' } }, 0],
+  ['not counted yet', { hard: { memory: '1Gi' }, used: { memory: '1Gi' } }, undefined],
+  ['without a status', {}, undefined],
+])('the used amount of a resource that is %s', (_, status, expected) => expect(usedAmount('cpu', status)).toBe(expected))

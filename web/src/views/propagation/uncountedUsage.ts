@@ -1,6 +1,16 @@
-// Usage of quotas that members report but the total of the FederatedResourceQuota does not contain. Has no side effects.
-import type { Quota } from '../../api/karmada'
+// Usage of quotas, and usage that members report but the total of the FederatedResourceQuota does not contain. Has no side effects.
+import type { Quantities, Quota } from '../../api/karmada'
 import { parseQuantity } from '../../api/quantity'
+
+/**
+ * Used amount of a resource in base units. A status lists only resources that are in use, so the amount is 0 if the status has the limit of the resource;
+ * without it, the resource has not been counted yet, and the amount is undefined.
+ */
+export function usedAmount(resource: string, status: { hard?: Quantities | undefined; used?: Quantities | undefined }): number | undefined {
+  const used = status.used?.[resource]
+  if (used !== undefined) return parseQuantity(used)
+  return status.hard?.[resource] === undefined ? undefined : 0
+}
 
 export interface UncountedUsage {
   resource: string
@@ -9,7 +19,7 @@ export interface UncountedUsage {
 }
 
 /**
- * Resources of which the members report more than the quota's total. The total counts the bindings of the namespace, members count pods:
+ * Resources whose usage, as the members report it, is above the quota's total. The total counts the bindings of the namespace, members count pods:
  * pods that Karmada did not create, and additional pods of a rolling update, are in the members' usage only. Members without an assignment report no
  * usage, so a sum below the total is normal.
  */
