@@ -30,6 +30,11 @@ pub fn uses_real_clusters() -> bool {
     env::var_os(VERSION_VARIABLE).is_some()
 }
 
+/// The minor version of Kubernetes of the real clusters; `None` if tests do not run on them.
+pub fn kubernetes_minor() -> Option<u32> {
+    env::var(VERSION_VARIABLE).ok()?.split('.').nth(1)?.parse().ok()
+}
+
 /// Command for a cluster without nodes, as for a control plane. `args` may contain flags of `.ci/ground up`. `None` if
 /// [`VERSION_VARIABLE`] is not set.
 pub fn control_plane(data: &Path, args: &[&str]) -> io::Result<Option<Cluster>> {

@@ -11,6 +11,7 @@
 #![expect(clippy::print_stderr, reason = "verdicts are printed when they are known")]
 
 mod deployment;
+mod recordings;
 mod suite;
 
 use std::sync::mpsc::{self, RecvTimeoutError};

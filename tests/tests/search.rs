@@ -246,7 +246,8 @@ fn check_history_and_live_changes(fleet: &Fleet, kubectl: &Kubectl) -> Result<()
     drop(live);
     wait_for("the deleted object to be found", || {
         let found = raw(kubectl, &path("query", "is:deleted kind:configmap name:settings deleted:<1h", ""))?;
-        Ok(names(&found) == ["member1/settings"] && found["hits"][0]["deleted"].is_string())
+        let hit = &found["hits"][0];
+        Ok(names(&found) == ["member1/settings"] && hit["deleted"].is_string() && hit["seq"].is_u64())
     })?;
     wait_for("the object to leave the search results", || {
         Ok(total(kubectl, "kind:configmap name:settings cluster:member1")? == 0)

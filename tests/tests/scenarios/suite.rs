@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use crowsnest_tests::in_ci;
 
+use super::recordings::Recordings;
+
 /// Scenarios that are evaluated only while no replica is killed.
 const UNDISTURBED: &str = include_str!("../../../.ci/fleet-serve-undisturbed");
 /// Concurrent scenarios: the machine also runs the replicas.
@@ -17,6 +19,7 @@ const JOBS: &str = "4";
 /// The runner and the selection of scenarios.
 pub struct Suite {
     runner: PathBuf,
+    recordings: Recordings,
     /// Patterns of names, separated by commas.
     pub only: String,
     tier: u64,
@@ -59,7 +62,8 @@ impl Suite {
         let default_folder = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/conformance");
         let runner = env::var_os("CROWSNEST_CONFORMANCE").map_or_else(default_folder, PathBuf::from).join("fleet.py");
         if runner.is_file() {
-            return Ok(Some(Self { runner, only: only.to_owned(), tier }));
+            let recordings = Recordings::prepare(&runner.with_file_name("fleet"))?;
+            return Ok(Some(Self { runner, recordings, only: only.to_owned(), tier }));
         }
         if in_ci() {
             bail!("the recorded scenarios are not at {} (set CROWSNEST_CONFORMANCE)", runner.display());
@@ -74,6 +78,8 @@ impl Suite {
             .arg(&self.runner)
             .args(["check", "--only", only, "--jobs", JOBS, "--tier", &self.tier.to_string(), "--kubeconfigs"])
             .arg(kubeconfigs)
+            .arg("--root")
+            .arg(self.recordings.folder())
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start the runner of the scenarios")?;

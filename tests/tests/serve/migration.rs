@@ -200,12 +200,9 @@ impl KarmadaInstallation {
         Ok(output.out)
     }
 
-    /// Writes that the member has received so far, except those of its API server: a kube-apiserver renews its lease, and notes
-    /// the last use of a token.
+    /// Writes that the member has received so far.
     fn writes(&self) -> Result<Vec<String>> {
-        let mut writes = member_writes(&self.runtime, &self.member, &self.m1)?;
-        writes.retain(|write| !write.ends_with(" by \"system:apiserver\""));
-        Ok(writes)
+        member_writes(&self.runtime, &self.member, &self.m1)
     }
 
     /// resourceVersions of all objects in the member, of all kinds, except those that its API server writes.

@@ -151,10 +151,13 @@ impl TestEnv {
             "spec": {"targetCluster": {"clusterNames": ["m1"]},
                 "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]},
         }))?;
-        self.runtime
-            .block_on(registries.create(&PostParams::default(), &registry))
-            .context("cannot create the registry")?;
-        Ok(())
+        // Until the API server has noticed that the group is available again, it responds with 503.
+        wait_for("the registry to be created", || {
+            match self.runtime.block_on(registries.create(&PostParams::default(), &registry)) {
+                Err(kube::Error::Api(status)) if status.code == 503 => Ok(false),
+                result => Ok(result.map(|_| true)?),
+            }
+        })
     }
 
     pub fn join(&self) -> Result<()> {
