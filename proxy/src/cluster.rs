@@ -38,7 +38,7 @@ impl Proxy {
     }
 
     /// Sends a request to a member as the caller and, if it is upgraded, relays the connection. `timeout` limits the
-    /// time to the response head; None: the member's timeout.
+    /// time to the response head; `None` means the member's own timeout.
     pub(crate) async fn forward_to_member(
         &self,
         member: &Arc<Member>,

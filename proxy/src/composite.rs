@@ -30,7 +30,7 @@ pub struct CompositeVersion {
 struct Position {
     version: String,
     cache_position: Option<CachePosition>,
-    /// None: all of the cluster's objects.
+    /// `None` if all of the cluster's objects are visible.
     portion: Option<Portion>,
 }
 
@@ -132,7 +132,7 @@ impl CompositeVersion {
         }
     }
 
-    /// The portion of a cluster that was sent; None: all of its objects.
+    /// The portion of a cluster that was sent; `None` if all of its objects were.
     pub fn portion(&self, cluster: &str) -> Option<Portion> {
         self.positions.get(cluster)?.portion
     }

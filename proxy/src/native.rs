@@ -23,11 +23,11 @@ pub enum Verb {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NativePath {
     pub resource: Gvr,
-    /// Empty: cluster-scoped, or all namespaces.
+    /// Empty for a cluster-scoped resource, and for all namespaces.
     pub namespace: String,
-    /// Empty: the collection.
+    /// Empty for the collection.
     pub name: String,
-    /// Empty: the object itself. The rest of the path after the subresource is dropped.
+    /// Empty for the object itself. The rest of the path after the subresource is dropped.
     pub subresource: String,
     /// The deprecated prefix `watch` or `proxy`; empty without one.
     pub prefix: String,

@@ -57,7 +57,7 @@ impl MetaVersion {
     }
 }
 
-/// Returns `body` with the annotation of its cluster, and with `version` as its resourceVersion (None: unchanged).
+/// Returns `body` with the annotation of its cluster, and with `version` as its resourceVersion; `None` keeps it.
 /// Only the metadata is parsed.
 pub fn annotate(body: &[u8], cluster: &str, version: Option<&str>, form: Form) -> Result<Vec<u8>, serde_json::Error> {
     let mut out = Vec::with_capacity(body.len() + ANNOTATION_BYTES);

@@ -13,7 +13,7 @@ use crate::Error;
 pub struct ListOptions {
     pub labels: Option<Selector>,
     pub fields: Option<FieldSelector>,
-    /// Page size; None: unlimited.
+    /// Page size; `None` means unlimited.
     pub limit: Option<usize>,
 }
 

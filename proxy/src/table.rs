@@ -46,7 +46,7 @@ pub enum Include {
 }
 
 impl TableForm {
-    /// Form of the objects in rows; None: rows have no objects.
+    /// Form of the objects in rows; `None` if rows have no objects.
     pub fn object_form(self) -> Option<Form> {
         match self.include {
             Include::None => None,
@@ -155,7 +155,7 @@ pub fn merged_columns(columns: &[Value]) -> Value {
 pub fn merged_cells(cells: Vec<Value>, columns: &[Value], merged_columns: &[Value], cluster: &str) -> Vec<Value> {
     let names = |columns: &[Value]| columns.iter().map(|column| column["name"].clone()).collect::<Vec<Value>>();
     let (member_names, mut merged_names) = (names(columns), names(merged_columns));
-    // Without the column of the cluster.
+    // Members do not have the second column, that of the cluster.
     if merged_names.len() > 1 {
         merged_names.remove(1);
     }

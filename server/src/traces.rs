@@ -35,7 +35,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum size of a response body in bytes; it reports partial failures only.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
-/// The exporter. Call `flush` to flush it.
+/// The exporter. [`Traces::flush`] sends the remaining spans.
 pub(crate) struct Traces {
     provider: SdkTracerProvider,
     is_failing: Arc<AtomicBool>,

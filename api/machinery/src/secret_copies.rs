@@ -13,10 +13,10 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Value;
 
-/// Prefixes of keys whose values are copies of objects.
+/// Prefixes of annotation keys whose values are copies of objects.
 const COPY_KEY_PREFIXES: [&str; 4] =
     ["kapp.k14s.io/original", "objectset.rio.cattle.io/applied", "banzaicloud.com/last-applied", "helm.sh/release"];
-/// Parts of keys of kubectl, Karmada, Argo CD, Config Sync, kpt and others; each tool has its own prefix.
+/// Parts of the annotation keys of kubectl, Karmada, Argo CD, Config Sync, kpt and others, which have different prefixes.
 const COPY_KEY_PARTS: [&str; 3] = ["last-applied", "lastapplied", "original-"];
 
 /// Maximum total size of all annotations of an object, in bytes.
@@ -43,8 +43,7 @@ const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
-/// True if an object with withheld values may keep this annotation. `values` contains the withheld values, as far as they
-/// are known.
+/// True if an object with withheld values may keep this annotation. `values` contains the withheld values that are known.
 pub fn is_harmless(key: &str, value: &str, values: &[Vec<u8>]) -> bool {
     let key = key.to_ascii_lowercase();
     let is_copy = COPY_KEY_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
@@ -70,7 +69,7 @@ pub fn remove_copies(secret: &mut Value) {
     }
 }
 
-/// True if an annotation, of an object of any kind, contains the text of a Secret with its values.
+/// True if the value of an annotation contains a serialized Secret with its values. The annotated object may have any kind.
 pub fn contains_secret(value: &str) -> bool {
     let mut kinds = value.split("kind").skip(1).filter_map(first_word);
     kinds.any(|word| matches!(word, "Secret" | "SecretList")) && has_data_key(value)
@@ -165,7 +164,7 @@ mod tests {
     use proptest::prelude::*;
     use rstest::rstest;
 
-    fn encoded(text: &[u8]) -> String {
+    fn encode(text: &[u8]) -> String {
         base64::engine::general_purpose::STANDARD.encode(text)
     }
 
@@ -200,13 +199,13 @@ mod tests {
     #[case::document("a.b/c", "--- # applied\n")]
     #[case::path("a.b/c", "set /data/p to x")]
     #[case::own_value("a.b/c", "the password is hunter2, really")]
-    #[case::encoded("a.b/c", &encoded(br#"{"data":{"p":"eA=="}}"#))]
-    #[case::encoded_twice("a.b/c", &encoded(encoded(br#"{"data":{"p":"eA=="}}"#).as_bytes()))]
-    #[case::encoded_yaml("a.b/c", &encoded(b"kind: Secret\ndata: {}"))]
-    #[case::with_a_prefix("a.b/c", &format!("v1 {}", encoded(br#"{"data":{"p":"eA=="}}"#)))]
-    #[case::compressed("a.b/c", &encoded(b"\x1f\x8b\x08\0\0\0\0\0\0\0"))]
-    #[case::compressed_twice("a.b/c", &encoded(encoded(b"\x1f\x8b\x08\0\0\0\0\0\0\0").as_bytes()))]
-    #[case::zstd("a.b/c", &encoded(b"\x28\xb5\x2f\xfd\x04\x58\x61\0\0\0\0\0"))]
+    #[case::encoded("a.b/c", &encode(br#"{"data":{"p":"eA=="}}"#))]
+    #[case::encoded_twice("a.b/c", &encode(encode(br#"{"data":{"p":"eA=="}}"#).as_bytes()))]
+    #[case::encoded_yaml("a.b/c", &encode(b"kind: Secret\ndata: {}"))]
+    #[case::with_a_prefix("a.b/c", &format!("v1 {}", encode(br#"{"data":{"p":"eA=="}}"#)))]
+    #[case::compressed("a.b/c", &encode(b"\x1f\x8b\x08\0\0\0\0\0\0\0"))]
+    #[case::compressed_twice("a.b/c", &encode(encode(b"\x1f\x8b\x08\0\0\0\0\0\0\0").as_bytes()))]
+    #[case::zstd("a.b/c", &encode(b"\x28\xb5\x2f\xfd\x04\x58\x61\0\0\0\0\0"))]
     #[case::hexadecimal("a.b/c", "7b2264617461223a7b7d7d")]
     #[case::escaped("a.b/c", "%7B%22data%22%3A%7B%7D%7D")]
     #[case::long("a.b/c", &"A".repeat(MAX_PLAIN_WORD_BYTES + 1))]
@@ -249,7 +248,7 @@ mod tests {
         fn encoded_objects_are_removed(password in "[a-zA-Z0-9]{8,40}", times in 0_usize..=MAX_DEPTH, field in "data|stringData") {
             let mut value = format!("{{\"{field}\":{{\"p\":\"{password}\"}}}}");
             for _ in 0..times {
-                value = encoded(value.as_bytes());
+                value = encode(value.as_bytes());
             }
             prop_assert!(!is_harmless("a.b/c", &value, &[]), "{}", value);
         }

@@ -14,8 +14,8 @@ pub(crate) const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 /// Group of all service accounts. Each is also in the group of its namespace, `system:serviceaccounts:<namespace>`.
 pub(crate) const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
-/// The key of an extra as suffix of a header name (`X-Remote-Extra-`, `Impersonate-Extra-`), in client-go's
-/// encoding: lower case, with invalid characters percent-encoded.
+/// Encodes the key of an extra field for the name of a header (`X-Remote-Extra-KEY`, `Impersonate-Extra-KEY`) as
+/// client-go does: in lower case, with invalid characters percent-encoded.
 pub fn extra_header_key(key: &str) -> String {
     let mut escaped = String::with_capacity(key.len());
     for byte in key.to_lowercase().bytes() {
@@ -32,8 +32,8 @@ pub fn extra_header_key(key: &str) -> String {
 /// the prefix: both parts must be valid, as in `serviceaccount.SplitUsername` of k8s.io/apiserver.
 pub fn parse_service_account_user(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
-    let valid = dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty();
-    valid.then_some((namespace, name))
+    let is_valid = dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty();
+    is_valid.then_some((namespace, name))
 }
 
 /// The user name of a service account.

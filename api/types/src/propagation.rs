@@ -1,7 +1,8 @@
 //! Destinations and state of propagated objects, read from Karmada's bindings, Works and federated quotas. The
-//! search engine and graph sinks name none of these kinds: they use this module and [`crate::references`].
+//! store, the search engine and graph sinks name none of these kinds: they use this module and [`crate::references`].
 
 use crate::constants::{annotation, condition, eviction};
+use crate::names::cluster_of_execution_namespace;
 use crate::policy::GROUP as POLICY_GROUP;
 use crate::work::GROUP as WORK_GROUP;
 use crowsnest_apimachinery::names::ObjectKey;
@@ -11,9 +12,6 @@ use crowsnest_apimachinery::references::group_of;
 use crowsnest_apimachinery::views;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-
-/// Prefix of execution namespaces; the cluster's name follows.
-const EXECUTION_NAMESPACE_PREFIX: &str = "karmada-es-";
 
 const NAMESPACED_BINDING: &str = "ResourceBinding";
 const CLUSTER_BINDING: &str = "ClusterResourceBinding";
@@ -61,6 +59,11 @@ impl KindSet {
     pub fn contains(&self, group: &str, kind: &str) -> bool {
         self.group == group && self.kinds.contains(&kind)
     }
+}
+
+/// True for the API groups of Karmada's kinds, such as `work.karmada.io`.
+pub fn is_karmada_group(group: &str) -> bool {
+    group.ends_with(".karmada.io")
 }
 
 /// Annotations with the namespace and the name of another object.
@@ -250,8 +253,7 @@ fn key_of(manifest: &Manifest<'_>) -> ObjectKey {
 
 fn read_work(work: Object<'_>) -> Propagation {
     let Object { metadata, spec, status, .. } = work;
-    let cluster =
-        metadata.namespace.as_deref().and_then(|namespace| namespace.strip_prefix(EXECUTION_NAMESPACE_PREFIX));
+    let cluster = metadata.namespace.as_deref().and_then(cluster_of_execution_namespace);
     let manifests = &spec.workload.manifests;
     let uid_of =
         |manifest: &'_ Manifest<'_>| manifest.metadata.annotation(annotation::RESOURCE_TEMPLATE_UID).map(str::to_owned);

@@ -328,8 +328,8 @@ mod tests {
             .expect("a dependency")])),
         r#"[{"apiVersion":"v1","kind":"Secret","namespace":"ns","labelSelector":{"matchLabels":{"b":"c"},"matchExpressions":[{"key":"a","operator":"Exists"}]}}]"#
     )]
-    fn annotation_matches_gos_json(#[case] needs: DependencyList, #[case] text: &str) {
-        assert_eq!(annotation(&needs), json!({ annotations::DEPENDENCIES: text }));
+    fn annotation_matches_gos_json(#[case] dependencies: DependencyList, #[case] text: &str) {
+        assert_eq!(annotation(&dependencies), json!({ annotations::DEPENDENCIES: text }));
     }
 
     #[rstest]

@@ -25,9 +25,9 @@ pub enum TaintDecision {
     EvictAt(Timestamp),
 }
 
-/// Evaluates NoExecute taints: an untolerated taint evicts now, tolerations with `tolerationSeconds` at their earliest
-/// end, counted from the taint's `timeAdded`. Of the tolerations that match a taint only the first one counts; it then
-/// counts for all taints that it matches.
+/// Evaluates NoExecute taints. An untolerated taint evicts now. Otherwise the earliest end of a toleration with
+/// `tolerationSeconds` decides, counted from the taint's `timeAdded`. Only the first toleration that matches a taint is
+/// used, but it then applies to all taints that it matches.
 pub fn evaluate_taints(cluster: &Cluster, tolerations: &[Toleration], now: Timestamp) -> TaintDecision {
     let taints: Vec<&Taint> = cluster.spec.taints.iter().filter(|taint| taint.effect == taints::NO_EXECUTE).collect();
     let find_toleration = |taint: &&Taint| tolerations.iter().find(|toleration| taints::tolerates(toleration, taint));

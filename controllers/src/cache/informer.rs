@@ -246,7 +246,7 @@ impl Informer {
         handler.on_change(&change).await
     }
 
-    /// Dispatches an own write before its collector delivers it.
+    /// Dispatches a write of this process before its collector delivers it.
     async fn dispatch_own_write(&self, own_write: OwnWrite, handler: &dyn EventHandler) {
         self.dispatch_pending_write(own_write, handler).await;
         self.cache.inner.undispatched.send_modify(|undispatched| *undispatched -= 1);
@@ -271,7 +271,7 @@ impl Informer {
             initial: false,
         };
         if let Err(error) = handler.on_change(&change).await {
-            tracing::error!(%error, "cannot dispatch an own write");
+            tracing::error!(%error, "cannot dispatch a write of this process");
             handler.request_resync();
         }
     }

@@ -288,7 +288,7 @@ impl Cache {
         self.inner.undispatched.send_modify(|undispatched| *undispatched += 1);
         if self.inner.own_writes.try_send(OwnWrite { collection, key, version }).is_err() {
             self.inner.undispatched.send_modify(|undispatched| *undispatched -= 1);
-            tracing::debug!("an own write is dispatched when its collector delivers it");
+            tracing::debug!("a write of this process is dispatched when its collector delivers it");
         }
     }
 

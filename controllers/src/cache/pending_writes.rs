@@ -78,7 +78,7 @@ pub struct DroppedWrite {
     pub version: Version,
     /// The version that event handlers received last.
     pub last_dispatched: Option<CachedObject>,
-    /// True if `last_dispatched` is an own write.
+    /// True if `last_dispatched` is a write of this process.
     pub is_own_write: bool,
 }
 

@@ -7,14 +7,14 @@ use tokio_util::sync::CancellationToken;
 
 /// Work that only the active process does.
 pub(super) trait ActiveWork: Send {
-    /// Works until what it reads has ended.
+    /// Runs until its input has ended.
     fn run(&mut self) -> impl Future<Output = ()> + Send;
 
     /// Ends the tasks of the work, and removes its metrics.
     fn shut_down(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Does the work while the last item of `activity` is true. Returns after `stop` is cancelled, or `activity` or the
+/// Runs the work while the last item of `activity` is true. Returns after `stop` is cancelled, or `activity` or the
 /// work has ended.
 pub(super) async fn run_while_active<W: ActiveWork>(
     activity: impl Stream<Item = bool> + Send,

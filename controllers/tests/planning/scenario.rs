@@ -60,12 +60,12 @@ impl Member {
 struct FixedEstimates(Vec<Option<i32>>);
 
 impl Estimate for FixedEstimates {
-    fn replicas(&self, among: &[usize], _: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
-        among.iter().map(|index| self.0.get(*index).copied().flatten()).collect()
+    fn replicas(&self, cluster_indexes: &[usize], _: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
+        cluster_indexes.iter().map(|index| self.0.get(*index).copied().flatten()).collect()
     }
 
-    fn component_sets(&self, among: &[usize], _: &[Component], _: &str) -> Vec<Option<i32>> {
-        self.replicas(among, None)
+    fn component_sets(&self, cluster_indexes: &[usize], _: &[Component], _: &str) -> Vec<Option<i32>> {
+        self.replicas(cluster_indexes, None)
     }
 }
 

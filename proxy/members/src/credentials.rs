@@ -54,7 +54,7 @@ pub struct ConnectionSpec {
     pub cluster: ClusterName,
     /// `https://host:port[/prefix]`.
     pub endpoint: Uri,
-    /// PEM; None: the system's roots.
+    /// Certificate authorities in PEM; `None` means the system's roots.
     pub ca_bundle: Option<Vec<u8>>,
     pub insecure_skip_tls_verification: bool,
     pub token: Option<Token>,

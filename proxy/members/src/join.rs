@@ -62,7 +62,7 @@ pub struct JoinOptions {
     pub token_timeout: Duration,
     /// Pull: the member's agent registers it, and the member is reached only through the agent.
     pub sync_mode: ClusterSyncMode,
-    /// The API endpoint of the Cluster; None: the server of the kubeconfig.
+    /// The API endpoint of the Cluster; `None` means the server of the kubeconfig.
     pub api_endpoint: Option<Uri>,
     pub reported_tokens: ReportedTokens,
 }

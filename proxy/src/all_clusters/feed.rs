@@ -206,8 +206,8 @@ impl Progress {
         FeedUpdate::Failed(error)
     }
 
-    /// Reports events. An interrupted watch is opened again after its last event, where an error is repeated, so errors
-    /// after an event are not reported.
+    /// Reports events. An interrupted watch is opened again from its last event. An error that follows an event is not
+    /// reported: the new watch returns it again.
     fn handle_events(&mut self, cluster: &ClusterName, received: ReceivedEvents) -> FeedUpdate {
         let ReceivedEvents { events, interruption } = received;
         if !events.is_empty() {

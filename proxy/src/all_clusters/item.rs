@@ -34,8 +34,8 @@ impl Item {
         own_version(&self.body)
     }
 
-    /// The object or row with the cluster annotation and `version` as its resourceVersion (None: unchanged). The
-    /// columns of a merged table are those of its first row.
+    /// The object or row with the cluster annotation and `version` as its resourceVersion; `None` keeps it.
+    /// The columns of a merged table are those of its first row.
     pub fn encode(&self, shape: Shape, heading: &mut Heading, version: Option<&str>) -> Result<Vec<u8>, Error> {
         let cluster = self.cluster.as_str();
         match (shape, &self.row) {

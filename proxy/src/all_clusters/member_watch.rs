@@ -1,4 +1,4 @@
-//! The watch of one member: its events, and the reason for which it ends.
+//! The watch of one member: its events, and why it ends.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -105,7 +105,7 @@ struct MergedWatch {
     first_updates: VecDeque<(Feed, FeedUpdate)>,
     /// UIDs of the watched members. Updates of other feeds are dropped.
     members: BTreeMap<ClusterName, String>,
-    /// Members of which at least one object was sent, although `position` may not include them yet.
+    /// Members from which at least one object was sent, although `position` may not include them yet.
     sent: BTreeSet<ClusterName>,
     /// Members whose current objects have to be sent before the bookmark that ends the initial events.
     pending: BTreeSet<ClusterName>,

@@ -24,7 +24,7 @@ use crate::{Body, BodySource, BoxError, Caller, Error, Proxy, admission, full};
 
 /// Number of objects read from the cache at once.
 const PAGE_OBJECTS: usize = 200;
-/// Suffix of the position of a cluster's last object. Names do not contain it.
+/// Suffix of a position after which the cluster has no further objects. Names cannot contain it.
 const END: &str = "/";
 /// Number of clusters read ahead by a list that selects only some of their objects.
 const CLUSTERS_AHEAD: usize = 8;

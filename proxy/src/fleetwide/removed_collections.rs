@@ -25,7 +25,7 @@ struct RemovedCollection {
     position: Seq,
     /// Ids of the records sent as DELETED.
     deleted: HashSet<u64>,
-    /// Earliest time at which the entry may be dropped; None: not all pages were read from the cache.
+    /// Earliest time at which the entry may be dropped; `None` until all pages were read from the cache.
     droppable_at: Option<Instant>,
     /// Changes after this sequence number need no DELETED event. None until `droppable_at`.
     last_change: Option<Seq>,

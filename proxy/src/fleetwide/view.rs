@@ -27,7 +27,7 @@ pub struct View {
     pub resource: Gvr,
     /// Clusters and namespaces of each registry that selects the resource.
     parts: Vec<(Clusters, Namespaces)>,
-    /// The namespace of the path; None: all namespaces.
+    /// The namespace of the path; `None` means all namespaces.
     namespace: Option<String>,
     /// The one cluster that the request names.
     only: Option<ClusterName>,
@@ -48,7 +48,7 @@ pub struct ViewDifference {
 pub struct IncompleteCluster {
     pub cluster: ClusterName,
     pub reason: String,
-    /// Unix milliseconds of the last contact; None: the cluster was never collected completely.
+    /// Unix milliseconds of the last contact; `None` if the cluster was never collected completely.
     pub last_contact_ms: Option<i64>,
 }
 
@@ -166,8 +166,8 @@ impl View {
         Some(registered.fold(first, |all, more| all.union(&more)))
     }
 
-    /// The part of a cluster's objects that the caller can see, before the filters of this request; None: all of
-    /// them.
+    /// The part of a cluster's objects that the caller can see, before the filters of this request; `None` if it
+    /// is all of them.
     pub fn portion(&self, cluster: &ClusterName) -> Option<Portion> {
         let namespaces = self.namespaces(cluster)?;
         let readable_objects = self

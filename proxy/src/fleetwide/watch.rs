@@ -34,8 +34,8 @@ use crate::{Body, BodySource, BoxError, Error, Proxy};
 
 /// Number of objects read from the cache at once.
 const PAGE_OBJECTS: usize = 200;
-/// Maximum delay of the end of the initial events for clusters that are not collected yet. Unreachable clusters
-/// are never collected.
+/// Maximum time for which the end of the initial events is delayed until all clusters are collected. Unreachable
+/// clusters are never collected.
 const COLLECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time by which this replica of the cache may be behind the others.
 pub(super) const MAX_LAG: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ struct Watch {
     added: VecDeque<AddedCollection>,
     /// Objects sent in a state newer than the follower's position, because their state at that position is no longer kept,
     /// with the sequence number of the newer state. Changes up to it are skipped.
-    ahead: HashMap<RecordKey, Seq>,
+    sent_ahead: HashMap<RecordKey, Seq>,
     /// Collections that were removed from the view and whose objects have to be read and sent as DELETED.
     removed: VecDeque<ListQuery>,
     /// All collections that were removed from the view, with the objects already sent as DELETED.
@@ -125,7 +125,7 @@ impl Proxy {
             rule_changes: cache.searcher().rule_changes(),
             position,
             added: initial,
-            ahead: HashMap::new(),
+            sent_ahead: HashMap::new(),
             removed: VecDeque::new(),
             removed_collections: RemovedCollections::default(),
             has_outdated_portions: false,
@@ -255,7 +255,7 @@ impl Watch {
         if let Some(reached) = self.cache_position(since) {
             self.position.remove_left_clusters(|cluster| !self.removed_collections.has_cluster(cluster), &reached);
         }
-        self.ahead.retain(|_, seq| *seq > since);
+        self.sent_ahead.retain(|_, seq| *seq > since);
         Ok(())
     }
 
@@ -310,7 +310,7 @@ impl Watch {
                 continue;
             }
             if record.seq > self.follower.since() {
-                self.ahead.insert(record.key.clone(), record.seq);
+                self.sent_ahead.insert(record.key.clone(), record.seq);
             }
             // A client of a streaming list resumes only after the bookmark, so each object has its version in a list. Any other
             // client may resume from any event, so each event has the version of the watch.
@@ -363,7 +363,7 @@ impl Watch {
 
     /// Sends a change if it concerns an object that is or was in view.
     async fn send_change(&mut self, change: &Change, out: &mut Vec<u8>) -> Result<(), Error> {
-        if self.ahead.get(&change.object.record.key).is_some_and(|sent| change.seq <= *sent) {
+        if self.sent_ahead.get(&change.object.record.key).is_some_and(|sent| change.seq <= *sent) {
             return Ok(());
         }
         if change.kind == ChangeKind::Deleted && self.removed_collections.is_deleted(&change.object.record) {

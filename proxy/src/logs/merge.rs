@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 /// An item with a timestamp.
 pub trait Timed {
-    /// None: the item has the time of the item before it.
+    /// Time of the item; `None` means that of the item before it.
     fn time(&self) -> Option<Timestamp>;
 }
 

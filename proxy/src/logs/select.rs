@@ -49,7 +49,7 @@ pub struct LogRequest {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogStart {
     pub since: Option<Timestamp>,
-    /// Number of last lines; None: all.
+    /// Number of last lines; `None` means all lines.
     pub tail: Option<i64>,
 }
 

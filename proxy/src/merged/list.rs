@@ -103,7 +103,7 @@ pub struct Listing<S: Source> {
     ahead: VecDeque<PendingPage<S::Item>>,
     /// Objects that were read and are still to be written.
     ready: std::vec::IntoIter<S::Item>,
-    /// Remaining limit of the page after the objects that were read; None: no limit.
+    /// Remaining limit of the page after the objects that were read; `None` means no limit.
     remaining: Option<usize>,
     /// Set once everything was read: the first part of the next page, if there is one.
     rest: Option<Option<Part>>,

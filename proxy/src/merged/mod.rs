@@ -19,7 +19,7 @@ pub struct Heading {
     pub api_version: String,
     /// Kind of the list, or of the objects of a watch. Empty: unknown.
     pub kind: String,
-    /// `columnDefinitions` of tables, with the column of the cluster; None: unknown.
+    /// `columnDefinitions` of tables, with the column of the cluster; `None` if unknown.
     pub columns: Option<Value>,
 }
 

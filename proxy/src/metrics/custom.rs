@@ -72,7 +72,7 @@ pub(crate) struct DiscoveryCache(Mutex<HashMap<ClusterName, MemberDiscovery>>);
 #[derive(Debug, Clone, Default)]
 struct MemberDiscovery {
     uid: String,
-    /// None: the member does not serve the group.
+    /// Version of the group, and when it was read; the inner `None` means that the member does not serve the group.
     version: Option<(Instant, Option<Version>)>,
     metrics: Option<(Instant, Arc<[Metric]>)>,
 }

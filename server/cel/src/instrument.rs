@@ -37,7 +37,7 @@ const TRAVERSING_METHODS: &[&str] = &[
 ];
 /// Prefixes of function names that are not values.
 const NAMESPACES: &[&str] = &["base64", "format", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
-/// Functions that are rewritten as methods of their only argument; called as functions, the crate would discard errors
+/// Functions that are rewritten as methods of their only argument; called as functions, the `cel` crate would discard errors
 /// of the argument.
 const CALLED_AS_METHODS: &[&str] = &["ip", "semver", "size", "string"];
 /// Functions that compile a pattern on each call.
@@ -129,9 +129,9 @@ fn instrument_call(call_expr: CallExpr, allows_patches: bool) -> Result<IdedExpr
     let target = target.map(|target| instrument(*target, allows_patches)).transpose()?;
     let mut args = args.into_iter().map(|expr| instrument(expr, allows_patches)).collect::<Result<Vec<_>, _>>()?;
     let name = match name.as_str() {
-        // The crate's selection fails if a field is missing.
+        // The `cel` crate's selection fails if a field is missing.
         operators::OPT_SELECT => operators::OPT_INDEX.to_owned(),
-        // The crate's operators do not report the first of two errors.
+        // The `cel` crate's operators do not report the first of two errors.
         operators::LOGICAL_AND => short_circuit::AND.to_owned(),
         operators::LOGICAL_OR => short_circuit::OR.to_owned(),
         operators::ADD | operators::IN => {

@@ -127,7 +127,7 @@ impl ValueKind {
         }
     }
 
-    fn in_optional(&self) -> &ValueKind {
+    fn optional_value_kind(&self) -> &ValueKind {
         match self {
             ValueKind::Optional(inner) => inner,
             other => other,
@@ -136,7 +136,7 @@ impl ValueKind {
 
     /// The kind of the value in an optional.
     pub(super) fn unwrap_optional(&self) -> ValueKind {
-        self.in_optional().clone()
+        self.optional_value_kind().clone()
     }
 }
 

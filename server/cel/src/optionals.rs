@@ -1,6 +1,6 @@
-//! Corrections of the crate's optionals: zero values, optionals in lists, and equality.
+//! Corrections of the `cel` crate's optionals: zero values, optionals in lists, and equality.
 //!
-//! The crate loses optionals when it copies values, such as loop elements. They are therefore wrapped in an opaque
+//! The `cel` crate loses optionals when it copies values, such as loop elements. They are therefore wrapped in an opaque
 //! value inside lists; see [`super::rewrite`].
 
 use std::sync::Arc;

@@ -50,28 +50,28 @@ impl ObjectArgs {
 
     /// The object that a manifest names, in the manifest's API version.
     pub(crate) fn from_manifest(object: &Value, namespace: Option<&str>) -> anyhow::Result<Self> {
-        let (word, name) = (versioned_kind(object), text(object, "/metadata/name"));
+        let (kind, name) = (versioned_kind(object), text(object, "/metadata/name"));
         let namespace = resolve_namespace(object, namespace)?;
-        Ok(Self::new(vec![word, name.to_owned()], namespace.map(str::to_owned)))
+        Ok(Self::new(vec![kind, name.to_owned()], namespace.map(str::to_owned)))
     }
 
     /// The kind, if no name was given.
     pub(crate) fn kind_without_name(&self) -> Option<&str> {
         match self.object.as_slice() {
-            [word] if !word.contains('/') => Some(word),
+            [kind] if !kind.contains('/') => Some(kind),
             _ => None,
         }
     }
 
     /// Splits the arguments into kind and name.
     fn kind_and_name(&self) -> anyhow::Result<(&str, &str)> {
-        let words = match self.object.as_slice() {
-            [one] => one.split_once('/'),
+        let parts = match self.object.as_slice() {
+            [argument] => argument.split_once('/'),
             [kind, name] if !kind.contains('/') => Some((kind.as_str(), name.as_str())),
             _ => None,
         };
-        let words = words.filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'));
-        words.ok_or_else(|| {
+        let parts = parts.filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'));
+        parts.ok_or_else(|| {
             anyhow!("invalid object {:?}: expected KIND/NAME, such as deployment/web", self.object.join(" "))
         })
     }
@@ -83,11 +83,11 @@ impl ObjectArgs {
         connection: &ConnectionArgs,
         clusters: &[String],
     ) -> anyhow::Result<ResolvedObject> {
-        let (word, name) = self.kind_and_name()?;
+        let (resource_type, name) = self.kind_and_name()?;
         let config = connection.config().await?;
         let control_plane = kube::Client::try_from(config.clone())?;
         let scope = if clusters.is_empty() { Scope::All } else { Scope::Named(clusters.to_vec()) };
-        let kind = find_kind(word, &scope, &config, &control_plane).await?;
+        let kind = find_kind(resource_type, &scope, &config, &control_plane).await?;
         let namespace =
             kind.namespaced.then(|| self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone()));
         Ok(ResolvedObject { config, control_plane, kind, namespace, name: name.to_owned() })

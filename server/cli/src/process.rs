@@ -202,8 +202,8 @@ fn read_stdin() -> mpsc::Receiver<Vec<u8>> {
     receiver
 }
 
-/// Converts the status of a process to its exit code. Returns an error if there is no status, or if it reports another
-/// failure than an exit code.
+/// Converts the status of a process to its exit code. Returns an error if there is no status, or if it reports a
+/// failure other than an exit code.
 pub(crate) fn exit_code(status: Option<Status>) -> anyhow::Result<ExitCode> {
     let Some(status) = status else { bail!("the connection was lost before the command ended") };
     if status.status.as_deref() == Some("Success") {

@@ -111,9 +111,9 @@ verbs! {
     Path(path::PathArgs) => path::run;
     /// Show the objects that depend on an object, directly and transitively
     BlastRadius(blast_radius::BlastRadiusArgs) => blast_radius::run;
-    /// List who is allowed an action in each cluster, with the binding, role and rule
+    /// List who may perform an action in each cluster, with the binding, role and rule
     WhoCan(who_can::WhoCanArgs) => who_can::run;
-    /// List what a user, group or service account is allowed in each cluster
+    /// List what a user, group or service account may do in each cluster
     Can(can::CanArgs) => can::run;
     /// Preview the effect of policies, overrides or objects on the fleet before they are applied
     Plan(plan::PlanArgs) => plan::run;

@@ -45,14 +45,14 @@ const KINDS: [Kind; 8] = [
 
 impl Kind {
     /// Parses a name such as `deploy`, `deployments` or `deployments.apps`.
-    fn parse(word: &str) -> Option<&'static Self> {
-        let word = word.to_lowercase();
-        let (word, group) = match word.split_once('.') {
-            Some((word, group)) => (word, Some(group.strip_prefix("v1.").unwrap_or(group))),
-            None => (word.as_str(), None),
+    fn parse(resource_type: &str) -> Option<&'static Self> {
+        let resource_type = resource_type.to_lowercase();
+        let (name, group) = match resource_type.split_once('.') {
+            Some((name, group)) => (name, Some(group.strip_prefix("v1.").unwrap_or(group))),
+            None => (resource_type.as_str(), None),
         };
         let is_match = |kind: &&Self| {
-            [kind.name, kind.plural, kind.short].contains(&word) && group.is_none_or(|group| group == kind.group)
+            [kind.name, kind.plural, kind.short].contains(&name) && group.is_none_or(|group| group == kind.group)
         };
         KINDS.iter().find(is_match)
     }

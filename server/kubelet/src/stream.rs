@@ -149,7 +149,7 @@ impl Input {
         }
     }
 
-    /// Reads exactly `amount` bytes. Returns `None` if the input ends before.
+    /// Reads exactly `amount` bytes. Returns `None` if the input ends earlier.
     pub async fn read_exact(&mut self, amount: usize) -> Option<Bytes> {
         while self.pending.len() < amount {
             if !self.fill().await {
@@ -159,7 +159,7 @@ impl Input {
         Some(self.pending.split_to(amount).freeze())
     }
 
-    /// Skips `amount` bytes. Returns false if the input ends before.
+    /// Skips `amount` bytes. Returns false if the input ends earlier.
     pub async fn skip(&mut self, mut amount: u64) -> bool {
         loop {
             let available = self.pending.len().min(usize::try_from(amount).unwrap_or(usize::MAX));

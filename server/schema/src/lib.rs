@@ -152,7 +152,7 @@ pub struct GoField {
 /// When a Go field is omitted from JSON, by the option in its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Omit {
-    /// Without option: the field is always encoded.
+    /// No option: the field is always encoded.
     Never,
     /// `omitempty`.
     Empty,

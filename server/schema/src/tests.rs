@@ -201,7 +201,7 @@ fn schemas_below_items_and_additional_properties_are_decoded() {
     }
 }
 
-/// As `MergePatch` of the library evanphx/json-patch.
+/// Like `MergePatch` of the library evanphx/json-patch.
 #[test]
 fn nulls_in_merge_patches_are_treated_as_in_go() {
     for (doc, patch, expected) in [

@@ -87,16 +87,17 @@ pub(crate) struct UninstallArgs {
 pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
     let config = args.connection.config().await?;
     let client = kube::Client::try_from(config.clone())?;
-    let before = installation::read_record(&client).await?;
-    let Some(host) = args.host.clone().or_else(|| before.as_ref().map(|record| record.host.clone())) else {
+    let previous = installation::read_record(&client).await?;
+    let Some(host) = args.host.clone().or_else(|| previous.as_ref().map(|record| record.host.clone())) else {
         bail!("--host is required: the address at which the control plane reaches `crowsnest serve`");
     };
-    let port = args.port.or_else(|| before.as_ref().map(|record| record.port)).unwrap_or(8443);
+    let port = args.port.or_else(|| previous.as_ref().map(|record| record.port)).unwrap_or(8443);
     // Equal addresses mean that one process serves both.
     let requested = args.webhook_host.clone().zip(args.webhook_port);
-    let webhook_endpoint = requested.or_else(|| before.as_ref().and_then(|record| record.webhook_endpoint.clone()));
+    let webhook_endpoint = requested.or_else(|| previous.as_ref().and_then(|record| record.webhook_endpoint.clone()));
     let webhook_endpoint = webhook_endpoint.filter(|at| *at != (host.clone(), port));
-    let metrics = args.metrics_adapter.or_else(|| before.as_ref().map(|record| record.metrics_adapter)).unwrap_or(true);
+    let metrics =
+        args.metrics_adapter.or_else(|| previous.as_ref().map(|record| record.metrics_adapter)).unwrap_or(true);
     let ca = match &args.ca_file {
         Some(path) => {
             let text = std::fs::read_to_string(path).with_context(|| format!("--ca-file {}", path.display()))?;

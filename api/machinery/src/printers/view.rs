@@ -211,13 +211,13 @@ impl Service<'_> {
         let ingress = ingress.filter_map(|i| i.ip.as_deref().or(i.hostname.as_deref())).map(str::to_owned);
         let mut external: Vec<String> = spec.external_ips.iter().map(|ip| ip.to_string()).collect();
         external.extend(ingress);
-        let pending = type_ == "LoadBalancer" && external.is_empty();
+        let is_pending = type_ == "LoadBalancer" && external.is_empty();
         let cluster_ip = spec.cluster_ip.as_deref().filter(|ip| !ip.is_empty());
         let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let mut ips: Vec<String> = cluster_ip.filter(|ip| *ip != "None").map(str::to_owned).into_iter().collect();
         ips.extend(external);
         PrintedObject {
-            status: pending.then(|| "Pending".to_owned()),
+            status: is_pending.then(|| "Pending".to_owned()),
             type_: Some(type_.to_owned()),
             fields: vec![field("spec.clusterIP", cluster_ip.unwrap_or_default()), field("spec.type", type_)],
             ips,

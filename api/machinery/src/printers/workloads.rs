@@ -6,9 +6,9 @@ use super::view::{CronJob, Job, Workload, add_conditions};
 impl Workload<'_> {
     pub(super) fn print(self, kind: &str) -> PrintedObject {
         let status = &self.status;
-        let daemon = kind == "DaemonSet";
-        let desired = if daemon { status.desired_number_scheduled } else { self.spec.replicas.unwrap_or(1) };
-        let ready = if daemon { status.number_ready } else { status.ready_replicas };
+        let is_daemon_set = kind == "DaemonSet";
+        let desired = if is_daemon_set { status.desired_number_scheduled } else { self.spec.replicas.unwrap_or(1) };
+        let ready = if is_daemon_set { status.number_ready } else { status.ready_replicas };
         let mut printed = PrintedObject {
             ready: Some(ready),
             desired: Some(desired),
@@ -19,10 +19,10 @@ impl Workload<'_> {
             printed.fields = vec![("status.replicas".to_owned(), status.replicas.to_string())];
         }
         add_conditions(&status.conditions, &mut printed);
-        let failing = status.conditions.iter().any(|c| c.type_ == "ReplicaFailure" && c.status == "True");
+        let is_failing = status.conditions.iter().any(|c| c.type_ == "ReplicaFailure" && c.status == "True");
         let state = match () {
             () if self.metadata.deletion_timestamp.is_some() => "Terminating",
-            () if failing => "ReplicaFailure",
+            () if is_failing => "ReplicaFailure",
             () if ready >= desired => "Ready",
             () => "NotReady",
         };
@@ -41,14 +41,14 @@ impl Job<'_> {
             ..PrintedObject::default()
         };
         add_conditions(&status.conditions, &mut printed);
-        let is = |type_: &str| status.conditions.iter().any(|c| c.type_ == type_ && c.status == "True");
+        let has_condition = |type_: &str| status.conditions.iter().any(|c| c.type_ == type_ && c.status == "True");
         let state = match () {
             () if self.metadata.deletion_timestamp.is_some() => "Terminating",
-            () if is("Complete") => "Complete",
-            () if is("Failed") => "Failed",
-            () if is("Suspended") || self.spec.suspend => "Suspended",
-            () if is("FailureTarget") => "FailureTarget",
-            () if is("SuccessCriteriaMet") => "SuccessCriteriaMet",
+            () if has_condition("Complete") => "Complete",
+            () if has_condition("Failed") => "Failed",
+            () if has_condition("Suspended") || self.spec.suspend => "Suspended",
+            () if has_condition("FailureTarget") => "FailureTarget",
+            () if has_condition("SuccessCriteriaMet") => "SuccessCriteriaMet",
             () => "Running",
         };
         printed.status = Some(state.to_owned());

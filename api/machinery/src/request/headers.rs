@@ -30,7 +30,7 @@ pub const TUNNEL_PROTOCOL: &str = "crowsnest-tunnel/1";
 /// client could send requests that bypass the identity headers written here.
 const UPGRADE_PROTOCOLS: [&str; 3] = ["websocket", "spdy/3.1", TUNNEL_PROTOCOL];
 
-/// Headers in which a client, or a proxy in front of it, states an identity or a credential.
+/// Headers in which a client, or a proxy in front of it, sends an identity or a credential.
 const IDENTITY_HEADERS: [&str; 9] = [
     "authorization",
     "proxy-authorization",

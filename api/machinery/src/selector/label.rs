@@ -176,8 +176,8 @@ pub fn expression_matches(operator: &str, value: Option<&str>, values: &[String]
 /// True if labels satisfy a `LabelSelector`, which is not converted to a [`Selector`]. An invalid expression matches
 /// nothing.
 pub fn label_selector_matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    equal
+    let has_labels = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
+    has_labels
         && selector.match_expressions.iter().flatten().all(|expression| {
             let value = labels.get(&expression.key).map(String::as_str);
             Operator::parse_in_label_selector(&expression.operator).is_some()

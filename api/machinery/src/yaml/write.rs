@@ -375,7 +375,7 @@ fn is_break(character: char) -> bool {
     matches!(character, '\r' | '\n' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Characters that are allowed unescaped. Tabs and characters outside of the Basic Multilingual Plane are not.
+/// True if the character is allowed unescaped. Tabs and characters outside of the Basic Multilingual Plane are not.
 fn is_printable(character: char) -> bool {
     matches!(character, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }

@@ -51,7 +51,7 @@ impl<'a> CombinedEstimator<'a> {
         self.unqueried.lock().iter().filter_map(name).collect()
     }
 
-    fn take_smaller(&self, among: &[usize], native: Vec<Option<i32>>) -> Vec<Option<i32>> {
+    fn take_smaller(&self, cluster_indexes: &[usize], native: Vec<Option<i32>>) -> Vec<Option<i32>> {
         let smaller = |(index, native): (&usize, Option<i32>)| {
             let name = self.clusters.get(*index)?.name();
             if !self.responses.contains(name) {
@@ -62,17 +62,17 @@ impl<'a> CombinedEstimator<'a> {
                 (native, response) => native.or(response),
             }
         };
-        among.iter().zip(native).map(smaller).collect()
+        cluster_indexes.iter().zip(native).map(smaller).collect()
     }
 }
 
 impl Estimate for CombinedEstimator<'_> {
-    fn replicas(&self, among: &[usize], requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
-        self.take_smaller(among, self.native.replicas(among, requirements))
+    fn replicas(&self, cluster_indexes: &[usize], requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
+        self.take_smaller(cluster_indexes, self.native.replicas(cluster_indexes, requirements))
     }
 
-    fn component_sets(&self, among: &[usize], components: &[Component], namespace: &str) -> Vec<Option<i32>> {
-        self.take_smaller(among, self.native.component_sets(among, components, namespace))
+    fn component_sets(&self, cluster_indexes: &[usize], components: &[Component], namespace: &str) -> Vec<Option<i32>> {
+        self.take_smaller(cluster_indexes, self.native.component_sets(cluster_indexes, components, namespace))
     }
 }
 
@@ -109,12 +109,17 @@ mod tests {
     struct FixedEstimate(Option<i32>);
 
     impl Estimate for FixedEstimate {
-        fn replicas(&self, among: &[usize], _requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
-            vec![self.0; among.len()]
+        fn replicas(&self, cluster_indexes: &[usize], _requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
+            vec![self.0; cluster_indexes.len()]
         }
 
-        fn component_sets(&self, among: &[usize], _components: &[Component], _namespace: &str) -> Vec<Option<i32>> {
-            vec![self.0; among.len()]
+        fn component_sets(
+            &self,
+            cluster_indexes: &[usize],
+            _components: &[Component],
+            _namespace: &str,
+        ) -> Vec<Option<i32>> {
+            vec![self.0; cluster_indexes.len()]
         }
     }
 

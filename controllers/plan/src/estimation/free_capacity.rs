@@ -174,7 +174,7 @@ impl EstimateCache {
         &self,
         request: EstimateRequest,
         free_capacities: &[Arc<FreeCapacity>],
-        among: &[usize],
+        cluster_indexes: &[usize],
     ) -> (Arc<EstimateRequest>, Vec<i64>) {
         let cached = self
             .estimates
@@ -197,7 +197,7 @@ impl EstimateCache {
                 |(_, number)| *number,
             ))
         };
-        let counts = among.iter().map(|index| estimate(index).unwrap_or_default()).collect();
+        let counts = cluster_indexes.iter().map(|index| estimate(index).unwrap_or_default()).collect();
         if let Some(updated) = updated {
             let mut cache = self.estimates.lock();
             cache.put(Arc::clone(&request), Arc::new(updated));

@@ -38,24 +38,24 @@ pub struct Estimator<'a> {
 }
 
 impl Estimate for Estimator<'_> {
-    fn replicas(&self, among: &[usize], requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
+    fn replicas(&self, cluster_indexes: &[usize], requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
         let namespace = requirements.map_or("", |requirements| &requirements.namespace);
-        self.estimate(among, EstimateRequest::for_replicas(requirements), namespace)
+        self.estimate(cluster_indexes, EstimateRequest::for_replicas(requirements), namespace)
     }
 
-    fn component_sets(&self, among: &[usize], components: &[Component], namespace: &str) -> Vec<Option<i32>> {
-        self.estimate(among, EstimateRequest::for_component_sets(components), namespace)
+    fn component_sets(&self, cluster_indexes: &[usize], components: &[Component], namespace: &str) -> Vec<Option<i32>> {
+        self.estimate(cluster_indexes, EstimateRequest::for_component_sets(components), namespace)
     }
 }
 
 impl Estimator<'_> {
-    fn estimate(&self, among: &[usize], request: EstimateRequest, namespace: &str) -> Vec<Option<i32>> {
-        let (request, counts) = self.cache.estimate(request, &self.free_capacities, among);
+    fn estimate(&self, cluster_indexes: &[usize], request: EstimateRequest, namespace: &str) -> Vec<Option<i32>> {
+        let (request, counts) = self.cache.estimate(request, &self.free_capacities, cluster_indexes);
         let apply_quota = |(index, count): (&usize, i64)| {
             let capacity = self.free_capacities.get(*index)?;
             let allowed = capacity.quota_limit(&request, namespace).unwrap_or(i64::MAX);
             Some(i32::try_from(count.min(allowed)).unwrap_or(i32::MAX))
         };
-        among.iter().zip(counts).map(apply_quota).collect()
+        cluster_indexes.iter().zip(counts).map(apply_quota).collect()
     }
 }

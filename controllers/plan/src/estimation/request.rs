@@ -73,21 +73,25 @@ impl PodSet {
     /// One pod of a workload with a single pod template.
     pub fn from_requirements(requirements: Option<&ReplicaRequirements>) -> Self {
         match requirements {
-            Some(needs) => {
-                PodSet::new("", 1, &needs.resource_request, needs.node_claim.as_ref(), &needs.priority_class_name)
-            }
+            Some(requirements) => PodSet::new(
+                "",
+                1,
+                &requirements.resource_request,
+                requirements.node_claim.as_ref(),
+                &requirements.priority_class_name,
+            ),
             None => PodSet::new("", 1, &ResourceList::new(), None, ""),
         }
     }
 
     pub fn from_component(component: &Component) -> Self {
         match &component.replica_requirements {
-            Some(needs) => PodSet::new(
+            Some(requirements) => PodSet::new(
                 &component.name,
                 component.replicas,
-                &needs.resource_request,
-                needs.node_claim.as_ref(),
-                &needs.priority_class_name,
+                &requirements.resource_request,
+                requirements.node_claim.as_ref(),
+                &requirements.priority_class_name,
             ),
             None => PodSet::new(&component.name, component.replicas, &ResourceList::new(), None, ""),
         }
@@ -114,7 +118,7 @@ pub struct EstimateRequest {
 /// Unit of an estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum EstimateKind {
-    /// Replicas of which the requirements are specified.
+    /// Replicas with requirements.
     Replicas,
     /// Replicas without requirements: only pod slots are counted.
     Pods,

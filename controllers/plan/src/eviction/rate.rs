@@ -208,7 +208,7 @@ impl<K: Hash + Eq + Clone> RateLimiter<K> {
         self.bucket.reserve(now);
     }
 
-    /// Removes a key from the waiting ones.
+    /// Removes a waiting key.
     pub fn forget(&mut self, key: &K) {
         self.waiting.remove(key);
     }

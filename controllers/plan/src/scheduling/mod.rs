@@ -102,8 +102,8 @@ pub struct Peer {
 /// Estimates how many more replicas or component sets fit into clusters, given by their indexes in
 /// [`SchedulingContext::clusters`]. `None` if unknown.
 pub trait Estimate {
-    fn replicas(&self, among: &[usize], requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>>;
-    fn component_sets(&self, among: &[usize], components: &[Component], namespace: &str) -> Vec<Option<i32>>;
+    fn replicas(&self, cluster_indexes: &[usize], requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>>;
+    fn component_sets(&self, cluster_indexes: &[usize], components: &[Component], namespace: &str) -> Vec<Option<i32>>;
 }
 
 /// Input of a scheduling decision, apart from the binding.

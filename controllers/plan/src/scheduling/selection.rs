@@ -131,10 +131,10 @@ fn select_by_cluster<'a>(
     Ok(candidates)
 }
 
-/// Index of the first cluster with the most available replicas, if more than `than`.
-fn find_larger(candidates: &[Candidate<'_>], than: i64) -> Option<usize> {
+/// Index of the first cluster with the most available replicas, if more than `threshold`.
+fn find_larger(candidates: &[Candidate<'_>], threshold: i64) -> Option<usize> {
     let mut best = None;
-    let mut max_available = than;
+    let mut max_available = threshold;
     for (index, candidate) in candidates.iter().enumerate() {
         if candidate.available > max_available {
             (best, max_available) = (Some(index), candidate.available);

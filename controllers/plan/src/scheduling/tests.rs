@@ -19,12 +19,12 @@ use crate::gates::Gates;
 struct FixedCapacity(Vec<i32>);
 
 impl Estimate for FixedCapacity {
-    fn replicas(&self, among: &[usize], _: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
-        among.iter().map(|index| self.0.get(*index).copied()).collect()
+    fn replicas(&self, cluster_indexes: &[usize], _: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
+        cluster_indexes.iter().map(|index| self.0.get(*index).copied()).collect()
     }
 
-    fn component_sets(&self, among: &[usize], _: &[Component], _: &str) -> Vec<Option<i32>> {
-        self.replicas(among, None)
+    fn component_sets(&self, cluster_indexes: &[usize], _: &[Component], _: &str) -> Vec<Option<i32>> {
+        self.replicas(cluster_indexes, None)
     }
 }
 

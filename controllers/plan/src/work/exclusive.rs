@@ -22,13 +22,13 @@ pub struct WorkloadCopy {
 /// the copy was confirmed to have stopped; then no copy is created or scaled up.
 pub fn writable_targets(targets: &[TargetCluster], copies: &[WorkloadCopy], is_fenced: bool) -> Vec<String> {
     let target = |copy: &WorkloadCopy| targets.iter().find(|target| target.name == copy.cluster);
-    let is_more = |copy: &WorkloadCopy| {
+    let exceeds_target = |copy: &WorkloadCopy| {
         let target_replicas = target(copy).map(|target| target.replicas);
         target_replicas.is_none_or(|target_replicas| {
             copy.requested > target_replicas || copy.running.is_some_and(|running| running > target_replicas)
         })
     };
-    let is_blocked = is_fenced || copies.iter().any(is_more);
+    let is_blocked = is_fenced || copies.iter().any(exceeds_target);
     let is_allowed = |target: &&TargetCluster| {
         let copy = copies.iter().find(|copy| copy.cluster == target.name);
         !is_blocked || copy.is_some_and(|copy| copy.requested >= target.replicas)

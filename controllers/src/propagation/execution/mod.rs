@@ -367,14 +367,14 @@ impl ExecutionController {
             let Some(seen) = seen.filter(|seen| managed::is_managed(seen.view())) else { continue };
             let seen = seen.view();
             let interpreter = &self.context.interpreter;
-            let record_failure = |reason, what: &str, error: &crowsnest_interpreter::Error| {
+            let record_failure = |reason, operation: &str, error: &crowsnest_interpreter::Error| {
                 let object = format!(
                     "{}/{}/{}",
                     unstructured::kind(seen),
                     unstructured::namespace(seen),
                     unstructured::name(seen)
                 );
-                let message = format!("{what} object({object}) failed, err: {}.", error);
+                let message = format!("{operation} object({object}) failed, err: {}.", error);
                 self.context.events.record(work, Severity::Warning, reason, message);
             };
             let reflected = interpreter

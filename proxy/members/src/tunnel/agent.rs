@@ -44,7 +44,7 @@ pub struct Agent {
 
 #[derive(Debug)]
 struct Inner {
-    /// The only target of CONNECT, as the endpoint of the Cluster.
+    /// The only target that CONNECT may have: the endpoint in the Cluster object.
     allowed: Authority,
     member: Dialer,
     /// The number of replicas that the control plane announced.

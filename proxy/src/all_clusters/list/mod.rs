@@ -1,7 +1,7 @@
 //! Lists of all members.
 //!
 //! Before the response begins, the first object of each member is requested: this determines the versions that all pages
-//! show and the members to warn of. The rest is streamed member by member.
+//! show and the members to warn about. The rest is streamed member by member.
 
 mod source;
 mod token;
@@ -161,7 +161,7 @@ async fn prepare_later_page(
                 source.heading = page.heading.clone();
                 source.first_pages.insert(part.cluster.clone(), page);
             }
-            // The snapshot cannot be shown completely, for any reason.
+            // Without the rest of this member, the snapshot cannot be shown completely.
             Err(error) => {
                 return Err(expired_token_error(&source.collection, &source.members, token, Some(error), list).await);
             }

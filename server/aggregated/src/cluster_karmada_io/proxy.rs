@@ -1,4 +1,4 @@
-//! `clusters/NAME/proxy`: the API of a member, with the caller's identity there; `*` is the name of all members.
+//! `clusters/NAME/proxy`: the API of a member, accessed with the caller's identity; `*` means all members.
 
 use axum::response::Response;
 use crowsnest_apimachinery::status::ApiError;

@@ -1,7 +1,7 @@
 //! Audit annotations about members: the members that a request reaches, and the request it sends there.
 //!
 //! If the path contains this information, [`MemberRequests`] adds it before the request is handled. The control plane
-//! does the same for requests that it forwards to this server, because only it writes their events. Otherwise the
+//! does the same for requests that it forwards to this server, because only it writes their audit events. Otherwise the
 //! proxies add the information through [`AuditObserver`].
 
 use std::collections::BTreeMap;

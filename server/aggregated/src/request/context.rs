@@ -35,8 +35,8 @@ pub struct RequestAttributes {
     /// Raw path, from which `route` was found.
     pub path: String,
     pub query: Query,
-    /// Attributes that the control plane authorizes.
-    pub authorized: Attributes,
+    /// Attributes by which the control plane authorizes the request.
+    pub authz: Attributes,
     /// Attributes of the proxied request, as the member's API server derives them.
     pub member: Option<Attributes>,
     /// Member that the path names; `*` means all members.
@@ -52,12 +52,12 @@ pub struct RequestAttributes {
 impl RequestContext {
     /// Decoded name of the object; empty for collections.
     pub fn name(&self) -> &str {
-        &self.attributes.authorized.name
+        &self.attributes.authz.name
     }
 
     /// Decoded namespace; empty for cluster-scoped requests.
     pub fn namespace(&self) -> &str {
-        &self.attributes.authorized.namespace
+        &self.attributes.authz.namespace
     }
 
     pub fn query(&self) -> &Query {
@@ -76,9 +76,9 @@ impl RequestAttributes {
         };
         let resource_route = route.resource_route();
         let unserved = info.unserved;
-        let authorized = Attributes::from(match resource_route {
+        let authz = Attributes::from(match resource_route {
             Some(found) if found.resource.applies_field_selector() => info,
-            // The others do not apply the selector, so permission for the name that it requires is not sufficient.
+            // Others ignore the field selector, so permission for the name in it must not allow listing all objects.
             _ if !info.is_named => RequestInfo { name: String::new(), ..info },
             _ => info,
         });
@@ -88,9 +88,9 @@ impl RequestAttributes {
             let path = if path.is_empty() { "/" } else { path };
             Attributes::from(RequestInfo::parse(method, path, &query))
         });
-        let cluster = (members == Members::Named).then(|| authorized.name.clone());
+        let cluster = (members == Members::Named).then(|| authz.name.clone());
         let requested = RequestFeatures {
-            watch: authorized.verb == "watch",
+            watch: authz.verb == "watch",
             upgrade: requested_upgrade(headers).is_some(),
             events: accepts_events(headers),
         };
@@ -102,7 +102,7 @@ impl RequestAttributes {
         let inner = RequestPath::parse_for_forwarding(method, inner.unwrap_or_default());
         let path_error = RequestPath::parse(outer).err().or(unserved.map(PathError::from)).or(inner.err());
         let (path, accepts_events) = (path.to_owned(), requested.events);
-        Self { route, path, query, authorized, member, cluster, accepts_events, is_long_running, path_error }
+        Self { route, path, query, authz, member, cluster, accepts_events, is_long_running, path_error }
     }
 
     /// The raw path after the version of the group (`/clusters/m1/status`); empty if the path leads to no resource.
@@ -110,14 +110,14 @@ impl RequestAttributes {
         self.route.resource_route().map_or("", |found| found.resource_path(&self.path))
     }
 
-    /// The raw path below the object, empty or with its slash.
+    /// The raw path below the object: empty, or starting with a slash.
     pub fn subpath(&self) -> &str {
         self.route.resource_route().map_or("", |found| found.subpath(&self.path))
     }
 
     /// True if the request can change an object, here or in a member.
     pub fn is_mutating(&self) -> bool {
-        !READ_VERBS.contains(&self.member.as_ref().unwrap_or(&self.authorized).verb.as_str())
+        !READ_VERBS.contains(&self.member.as_ref().unwrap_or(&self.authz).verb.as_str())
     }
 }
 
@@ -126,15 +126,15 @@ fn accepts_events(headers: &HeaderMap) -> bool {
     accept.split(',').any(|media_type| media_type.trim().starts_with("text/event-stream"))
 }
 
-/// True if a request to a member may upgrade its connection. Requests for lists and objects are not upgraded. Those
-/// whose path leads through this server's proxies again do not count as long-running.
+/// True if a request to a member may upgrade its connection. Requests for lists and objects are not upgraded. Requests
+/// to a proxy of this server, which a member's path can lead back to, do not count as long-running.
 fn may_be_upgraded(member: &Attributes) -> bool {
     let proxy_groups = [cluster_karmada_io::NAME, search_karmada_io::NAME];
     !member.subresource.is_empty() && !proxy_groups.contains(&member.group.as_str())
 }
 
-/// True if a request to a member is long-running. A path that leads through this server's proxies again is not, so that
-/// each pass counts as in flight.
+/// True if a request to a member is long-running. A request to a proxy of this server, which a member's path can lead
+/// back to, is not, so that each pass counts as in flight.
 fn is_long_running(member: &Attributes, query: &Query) -> bool {
     match member.subresource.as_str() {
         "exec" | "attach" | "portforward" => true,
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn attributes_of_the_member_request_are_parsed() {
         let exec = attributes("GET", &format!("{CLUSTER}/m%31/proxy/api/v1/namespaces/a/pods/p/exec?command=ls"), &[]);
-        assert_eq!((exec.authorized.verb.as_str(), exec.authorized.name.as_str()), ("get", "m1"));
+        assert_eq!((exec.authz.verb.as_str(), exec.authz.name.as_str()), ("get", "m1"));
         assert_eq!(exec.cluster.as_deref(), Some("m1"));
         let member = exec.member.unwrap();
         assert_eq!((member.resource.as_str(), member.subresource.as_str()), ("pods", "exec"));
@@ -265,7 +265,7 @@ mod tests {
     #[case("/apis/metrics.k8s.io/v1beta1/nodes", "x")]
     fn permission_for_one_name_needs_a_selector_that_is_applied(#[case] path: &str, #[case] expected: &str) {
         let attributes = attributes("GET", &format!("{path}?fieldSelector=metadata.name%3Dx"), &[]);
-        assert_eq!(attributes.authorized.name, expected);
+        assert_eq!(attributes.authz.name, expected);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Impersonation by callers that do not come through a front proxy. The control plane reviews whether it is permitted.
+//! Impersonation by callers that do not connect through a front proxy. The control plane reviews whether it is permitted.
 
 use crowsnest_apimachinery::rbac::{Action, Decision};
 use crowsnest_apimachinery::status::{ApiError, ApiResult};

@@ -167,7 +167,7 @@ mod tests {
     fn attributes(verb: &str, is_long_running: bool) -> RequestAttributes {
         let uri = Uri::from_static("/apis");
         let mut attributes = RequestAttributes::parse(&REGISTRY, &Method::GET, &uri, &HeaderMap::new());
-        (attributes.authorized.verb, attributes.is_long_running) = (verb.to_owned(), is_long_running);
+        (attributes.authz.verb, attributes.is_long_running) = (verb.to_owned(), is_long_running);
         attributes
     }
 

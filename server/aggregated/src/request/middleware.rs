@@ -122,7 +122,7 @@ async fn respond(
                 uri: request.uri(),
                 headers: request.headers(),
                 peer: peer.address,
-                attributes: &attributes.authorized,
+                attributes: &attributes.authz,
                 forwarded: Some(&forwarded),
             };
             state.middleware.auditor.begin(&audit_request, caller.as_ref().ok(), attributes.is_long_running).await
@@ -203,8 +203,8 @@ async fn handle(
         return Err(ApiError::bad_request(error.to_string()));
     }
     if let Some(requested) = impersonation::requested_user(request.headers())? {
-        let authorized = &context.attributes.authorized;
-        let (user, constraint) = state.delegated.impersonate(&context.user, &requested, authorized).await?;
+        let attributes = &context.attributes.authz;
+        let (user, constraint) = state.delegated.impersonate(&context.user, &requested, attributes).await?;
         context.user = user;
         if let Some(record) = &context.audit {
             record.record_impersonation(&context.user, constraint);
@@ -243,9 +243,9 @@ async fn authorize(delegated: &DelegatedAuth, context: &RequestContext) -> Resul
     if attributes.route.is_discovery() && user.groups.iter().any(|group| group == AUTHENTICATED) {
         return Ok(());
     }
-    let decision = delegated.review(user, &attributes.authorized).await?;
+    let decision = delegated.review(user, &attributes.authz).await?;
     if let Some(record) = audit {
         record.record_authorization(decision.allowed, &decision.reason);
     }
-    decision.check(user, &attributes.authorized)
+    decision.check(user, &attributes.authz)
 }

@@ -41,14 +41,14 @@ pub fn request_span(
     peer: &Peer,
 ) -> Span {
     let route = attributes.route.name();
-    let authorized = attributes.member.as_ref().unwrap_or(&attributes.authorized);
+    let effective = attributes.member.as_ref().unwrap_or(&attributes.authz);
     let span = server_span!(
         "request",
         (method, route),
         k8s.cluster.name = attributes.cluster.as_deref(),
-        k8s.namespace.name = Some(authorized.namespace.as_str()).filter(|namespace| !namespace.is_empty()),
-        crowsnest.verb = authorized.verb,
-        crowsnest.resource = resource_name(authorized),
+        k8s.namespace.name = Some(effective.namespace.as_str()).filter(|namespace| !namespace.is_empty()),
+        crowsnest.verb = effective.verb,
+        crowsnest.resource = resource_name(effective),
         crowsnest.audit_id = id,
     );
     // Unauthenticated clients must not decide which requests are sampled.

@@ -177,7 +177,7 @@ pub const CONNECT: &[&str] = &["create", "delete", "get", "patch", "update"];
 pub const STORED: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 impl Definition {
-    /// A cluster-scoped resource with these plural and kind, whose name in spans is its plural.
+    /// A cluster-scoped resource with this plural and kind, whose name in spans is its plural.
     pub const fn new(resource: &'static str, kind: &'static str, verbs: &'static [&'static str], paths: Paths) -> Self {
         Self {
             resource,
@@ -273,7 +273,7 @@ impl Definition {
     }
 }
 
-/// The first segment of a path that starts with a slash, and the rest with its slash.
+/// The first segment of a path that starts with a slash, and the rest: empty, or starting with a slash.
 fn next_segment(path: &str) -> (&str, &str) {
     let path = path.strip_prefix('/').unwrap_or(path);
     path.find('/').map_or((path, ""), |at| path.split_at(at))

@@ -153,12 +153,12 @@ impl ResourceRoute {
         path.get(self.start..).unwrap_or_default()
     }
 
-    /// The path below the object, empty or with its slash.
+    /// The path below the object: empty, or starting with a slash.
     pub fn subpath<'p>(&self, path: &'p str) -> &'p str {
         path.get(self.subpath..).unwrap_or_default()
     }
 
-    /// True if the attributes that are authorized name this resource.
+    /// True if the parsed attributes, which are used for authorization, name this resource.
     pub fn agrees_with(&self, info: &RequestInfo) -> bool {
         let Definition { resource, subresource, paths, .. } = self.resource.definition();
         let has_subresource =

@@ -241,7 +241,7 @@ impl Event {
     }
 
     /// Completes the object reference from a request or response object. `with_resource_version` also copies its
-    /// `resourceVersion`; events have the one of the request object.
+    /// `resourceVersion`: true for the request object, whose version is logged.
     pub(super) fn complete_reference(&mut self, object: &Value, with_resource_version: bool) {
         if let Some(reference) = &mut self.object_ref {
             reference.complete(object, with_resource_version);

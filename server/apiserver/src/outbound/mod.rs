@@ -68,7 +68,7 @@ pub struct Target {
     pub insecure: bool,
 }
 
-/// Reason why a call failed, worded as Go's HTTP client does.
+/// Reason why a call failed, worded like the errors of Go's HTTP client.
 #[derive(Debug, thiserror::Error)]
 pub enum OutboundError {
     #[error("clientConfig: {0}")]
@@ -379,6 +379,6 @@ fn display_url(base: &str, suffix: &str) -> String {
 /// The method as Go's `url.Error` prints it: `Post`, `Get`.
 fn go_verb(method: &http::Method) -> String {
     let lower = method.as_str().to_lowercase();
-    let mut letters = lower.chars();
-    letters.next().map_or(String::new(), |first| first.to_ascii_uppercase().to_string() + letters.as_str())
+    let mut chars = lower.chars();
+    chars.next().map_or(String::new(), |first| first.to_ascii_uppercase().to_string() + chars.as_str())
 }

@@ -1,7 +1,7 @@
-//! Kubernetes' CEL functions whose behaviour differs in the crate: argument checks of `ip`, `cidr`, `semver`, `duration`,
-//! `timestamp` and `quantity`, `url`, named formats, and `string`.
+//! Kubernetes' CEL functions whose behaviour differs in the `cel` crate: argument checks of `ip`, `cidr`, `semver`,
+//! `duration`, `timestamp` and `quantity`, `url`, named formats, and `string`.
 //!
-//! Arguments are parsed as by Go's `net/netip`, `net/url` and semver packages. The crate's types for addresses and
+//! Arguments are parsed as by Go's `net/netip`, `net/url` and semver packages. The `cel` crate's types for addresses and
 //! versions are kept; their arguments are validated first ([`argument_check`]).
 
 mod address;
@@ -89,7 +89,7 @@ fn check_parsable(argument: Cel, parse: impl FnOnce(&str) -> Result<(), String>)
     Ok(argument)
 }
 
-/// Returns the argument unless it is a text that Go does not accept for this function. The crate's parsers are lenient.
+/// Returns the argument unless it is a text that Go does not accept for this function. The `cel` crate's parsers are lenient.
 fn require_valid(function: &str, argument: Cel, is_valid: impl Fn(&str) -> bool) -> Outcome {
     match &argument {
         Cel::String(text) if !is_valid(text) => {

@@ -7,8 +7,8 @@ use kube::core::cel::cel::{ExecutionError, Value as Cel};
 
 use super::Outcome;
 
-/// Converts a value to a string. Integers, addresses and networks are left to the crate, which formats them like
-/// cel-go.
+/// Converts a value to a string. Integers, addresses and networks are left to the `cel` crate, which formats them
+/// like cel-go.
 pub(super) fn to_string(value: Cel) -> Outcome {
     let text = match &value {
         Cel::Bool(value) => value.to_string(),

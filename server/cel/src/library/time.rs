@@ -51,7 +51,7 @@ pub(super) fn register(context: &mut Context<'_>) {
 /// The civil time in a zone.
 fn civil_time(seconds: i64, nanos: u32, zone: &str) -> Result<DateTime, ExecutionError> {
     let out_of_range = || ExecutionError::function_error("zone", "timestamp overflow");
-    // Lossless: less than a second.
+    // The conversion is lossless, because the nanoseconds are less than a second.
     let at = |seconds: i64| Timestamp::new(seconds, nanos as i32).map_err(|_| out_of_range());
     let offset = match zone.split_once(':') {
         None if zone.is_empty() || zone == "UTC" => 0,

@@ -36,7 +36,7 @@ impl Argument<'_> {
     }
 }
 
-/// One overload of a call.
+/// A call resolved to one overload.
 pub(super) struct Call<'c, 'a> {
     pub name: &'c str,
     pub overload: &'c str,
@@ -61,9 +61,9 @@ fn cost_by_overload(call: &Call<'_, '_>) -> CallCost {
         Some(number) => u64::try_from(number).unwrap_or(0),
         None => default,
     };
-    let quadratic = |list: &Argument<'_>, texts: bool| {
+    let quadratic = |list: &Argument<'_>, has_text_elements: bool| {
         let size = list.size_or_unknown();
-        allocation_cost(if texts { 2.0 + TRAVERSAL_COST } else { 2.0 }, size.times(size))
+        allocation_cost(if has_text_elements { 2.0 + TRAVERSAL_COST } else { 2.0 }, size.times(size))
     };
     match (call.overload, target, args) {
         ("list_sets_contains_list" | "list_sets_intersects_list", None, [one, other]) => {
@@ -83,8 +83,9 @@ fn cost_by_overload(call: &Call<'_, '_>) -> CallCost {
             allocation_cost(number(depth, u64::MAX) as f64, list.size_or_unknown())
         }
         ("list_distinct", Some(list), []) => {
-            let texts = matches!(&list.cel_type, Type::List(item) if matches!(**item, Type::String | Type::Bytes));
-            quadratic(list, texts)
+            let has_text_elements =
+                matches!(&list.cel_type, Type::List(item) if matches!(**item, Type::String | Type::Bytes));
+            quadratic(list, has_text_elements)
         }
         (overload, Some(list), []) if overload.starts_with("list_") && overload.ends_with("_sort") => {
             quadratic(list, matches!(overload, "list_string_sort" | "list_bytes_sort"))
@@ -182,15 +183,15 @@ fn element_of(estimator: &CostEstimator<'_>, list: &Argument<'_>) -> Option<(Typ
 
 /// Size of a text after replacements.
 fn replaced_size(size: SizeRange, old: SizeRange, new: SizeRange) -> SizeRange {
-    let share = |size: u64, part: u64| (size as f64 / part as f64).ceil() as u64;
+    let count_of_parts = |size: u64, part: u64| (size as f64 / part as f64).ceil() as u64;
     // The number of replacements, and the size of the text that is kept.
-    let split = |size: u64, old: u64, keeps_all: bool| match old {
+    let count_and_kept_size = |size: u64, old: u64, keeps_all: bool| match old {
         0 => (size.saturating_add(1), size),
         _ if keeps_all => (0, size),
-        _ => (share(size, old), 0),
+        _ => (count_of_parts(size, old), 0),
     };
-    let (max_count, max_kept) = split(size.max, old.min, new.max <= old.min);
-    let (min_count, min_kept) = split(size.min, old.max, old.max <= new.min);
+    let (max_count, max_kept) = count_and_kept_size(size.max, old.min, new.max <= old.min);
+    let (min_count, min_kept) = count_and_kept_size(size.min, old.max, old.max <= new.min);
     let count = SizeRange { min: min_count, max: max_count };
     count.times(new).plus(SizeRange { min: min_kept, max: max_kept })
 }
@@ -222,7 +223,7 @@ fn containment_cost(call: &Call<'_, '_>, argument: SizeRange) -> SizeRange {
     }
 }
 
-/// Comparison of Kubernetes' own types has a fixed cost.
+/// Cost of comparing two values of one of Kubernetes' own types; `None` for other types.
 fn equality_cost(call: &Call<'_, '_>) -> Option<SizeRange> {
     let [left, right] = call.args else { return None };
     if left.cel_type != right.cel_type {
@@ -244,7 +245,7 @@ fn equality_cost(call: &Call<'_, '_>) -> Option<SizeRange> {
     }
 }
 
-/// Cost of a standard function without its arguments, and the size of its result.
+/// Cost of a standard function, not including the evaluation of its arguments, and the size of its result.
 pub(super) fn standard_cost(call: &Call<'_, '_>) -> (SizeRange, Option<SizeRange>) {
     let target = call.target.map(Argument::size_or_unknown);
     let args: Vec<SizeRange> = call.args.iter().map(Argument::size_or_unknown).collect();

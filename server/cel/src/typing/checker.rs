@@ -140,7 +140,7 @@ impl Checker<'_> {
     fn field(&mut self, node: &Node, operand: &Node, field: &str, optional: bool) -> Type {
         self.check(operand);
         let operand = self.substitution.substitute(&self.type_of(operand), false);
-        let (target, is_optional) = match operand.in_optional() {
+        let (target, is_optional) = match operand.optional_value_type() {
             Some(inner) => (inner.clone(), true),
             None => (operand, false),
         };
@@ -296,7 +296,7 @@ impl Checker<'_> {
         if !optional {
             return ty;
         }
-        match ty.in_optional() {
+        match ty.optional_value_type() {
             Some(inner) => inner.clone(),
             None => {
                 if !ty.is_dyn() {
@@ -493,7 +493,7 @@ fn find_mixed_type<'a>(all: impl Iterator<Item = (&'a Node, bool)>, check_result
     let mut first: Option<&Type> = None;
     for (node, optional) in all {
         let ty = &check_results.types[node.id];
-        let ty = if optional { ty.in_optional().unwrap_or(ty) } else { ty };
+        let ty = if optional { ty.optional_value_type().unwrap_or(ty) } else { ty };
         match first {
             None => first = Some(ty),
             Some(expected) if expected != ty => {

@@ -52,8 +52,8 @@ impl DeclType {
     /// metadata. Objects are named by their path, which starts with `name`.
     pub fn from_schema(schema: &Value, is_resource: bool, name: &str) -> Option<Self> {
         if flag(schema, "x-kubernetes-int-or-string") {
-            let max =
-                limit(schema, "maxLength").map_or(MAX_REQUEST_BYTES - QUOTES_SIZE, |letters| letters.saturating_mul(4));
+            let max = limit(schema, "maxLength")
+                .map_or(MAX_REQUEST_BYTES - QUOTES_SIZE, |max_chars| max_chars.saturating_mul(4));
             return Some(Self::simple(Type::Dyn, max, 1));
         }
         let with_metadata_fields;
@@ -132,7 +132,7 @@ impl DeclType {
                 let longest = |all: &Vec<Value>| all.iter().filter_map(Value::as_str).map(str::len).max().unwrap_or(0);
                 // A character takes up to four bytes.
                 let max = match (limit(schema, "maxLength"), values) {
-                    (Some(letters), _) => letters.saturating_mul(4),
+                    (Some(max_chars), _) => max_chars.saturating_mul(4),
                     (None, Some(all)) => i64::try_from(longest(all)).unwrap_or(i64::MAX),
                     (None, None) => MAX_REQUEST_BYTES - QUOTES_SIZE,
                 };

@@ -30,33 +30,33 @@ const SYMBOLS: &[&str] = &[
 
 /// All tokens, terminated by [`Token::End`]; `None` for an invalid one.
 pub(super) fn tokenize(source: &str) -> Option<Vec<PositionedToken>> {
-    let letters: Vec<char> = source.chars().collect();
+    let chars: Vec<char> = source.chars().collect();
     let mut tokens = Vec::new();
     let mut at = 0;
-    while at < letters.len() {
-        let next = letters[at];
+    while at < chars.len() {
+        let next = chars[at];
         if next.is_ascii_whitespace() {
             at += 1;
-        } else if letters[at..].starts_with(&['/', '/']) {
-            at += letters[at..].iter().take_while(|c| **c != '\n').count();
-        } else if let Some((token, length)) = text(&letters[at..])? {
+        } else if chars[at..].starts_with(&['/', '/']) {
+            at += chars[at..].iter().take_while(|c| **c != '\n').count();
+        } else if let Some((token, length)) = text(&chars[at..])? {
             tokens.push(PositionedToken { at, token });
             at += length;
         } else if next.is_ascii_alphabetic() || next == '_' {
-            let length = letters[at..].iter().take_while(|c| c.is_ascii_alphanumeric() || **c == '_').count();
-            tokens.push(PositionedToken { at, token: Token::Name(letters[at..at + length].iter().collect()) });
+            let length = chars[at..].iter().take_while(|c| c.is_ascii_alphanumeric() || **c == '_').count();
+            tokens.push(PositionedToken { at, token: Token::Name(chars[at..at + length].iter().collect()) });
             at += length;
-        } else if next.is_ascii_digit() || (next == '.' && letters.get(at + 1).is_some_and(char::is_ascii_digit)) {
-            let (token, length) = number(&letters[at..])?;
+        } else if next.is_ascii_digit() || (next == '.' && chars.get(at + 1).is_some_and(char::is_ascii_digit)) {
+            let (token, length) = number(&chars[at..])?;
             tokens.push(PositionedToken { at, token });
             at += length;
         } else {
-            let mark = SYMBOLS.iter().find(|mark| mark.chars().eq(letters[at..].iter().copied().take(mark.len())))?;
+            let mark = SYMBOLS.iter().find(|mark| mark.chars().eq(chars[at..].iter().copied().take(mark.len())))?;
             tokens.push(PositionedToken { at, token: Token::Symbol(mark) });
             at += mark.len();
         }
     }
-    tokens.push(PositionedToken { at: letters.len(), token: Token::End });
+    tokens.push(PositionedToken { at: chars.len(), token: Token::End });
     Some(tokens)
 }
 
@@ -89,27 +89,27 @@ pub(crate) fn reduce_signs(source: &str) -> Cow<'_, str> {
     if removed.is_empty() {
         return source.into();
     }
-    let mut letters: Vec<char> = source.chars().collect();
-    removed.into_iter().for_each(|at| letters[at] = ' ');
-    letters.into_iter().collect::<String>().into()
+    let mut chars: Vec<char> = source.chars().collect();
+    removed.into_iter().for_each(|at| chars[at] = ' ');
+    chars.into_iter().collect::<String>().into()
 }
 
-fn number(letters: &[char]) -> Option<(Token, usize)> {
-    let digits = |from: usize, radix: u32| letters[from..].iter().take_while(|c| c.is_digit(radix)).count();
-    if letters.starts_with(&['0', 'x']) {
+fn number(chars: &[char]) -> Option<(Token, usize)> {
+    let digits = |from: usize, radix: u32| chars[from..].iter().take_while(|c| c.is_digit(radix)).count();
+    if chars.starts_with(&['0', 'x']) {
         let length = 2 + digits(2, 16);
-        let digits_text: String = letters[2..length].iter().collect();
-        return integer(&digits_text, 16, letters.get(length), length);
+        let digits_text: String = chars[2..length].iter().collect();
+        return integer(&digits_text, 16, chars.get(length), length);
     }
     let mut length = digits(0, 10);
     let mut is_fractional = false;
-    if letters.get(length) == Some(&'.') && letters.get(length + 1).is_some_and(char::is_ascii_digit) {
+    if chars.get(length) == Some(&'.') && chars.get(length + 1).is_some_and(char::is_ascii_digit) {
         is_fractional = true;
         length += 1 + digits(length + 1, 10);
     }
-    if matches!(letters.get(length), Some('e' | 'E')) {
-        let sign = usize::from(matches!(letters.get(length + 1), Some('+' | '-')));
-        let exponent = digits((length + 1 + sign).min(letters.len()), 10);
+    if matches!(chars.get(length), Some('e' | 'E')) {
+        let sign = usize::from(matches!(chars.get(length + 1), Some('+' | '-')));
+        let exponent = digits((length + 1 + sign).min(chars.len()), 10);
         if exponent > 0 {
             is_fractional = true;
             length += 1 + sign + exponent;
@@ -118,8 +118,8 @@ fn number(letters: &[char]) -> Option<(Token, usize)> {
     if is_fractional {
         return Some((Token::Double, length));
     }
-    let digits_text: String = letters[..length].iter().collect();
-    integer(&digits_text, 10, letters.get(length), length)
+    let digits_text: String = chars[..length].iter().collect();
+    integer(&digits_text, 10, chars.get(length), length)
 }
 
 fn integer(digits_text: &str, radix: u32, next: Option<&char>, length: usize) -> Option<(Token, usize)> {
@@ -129,17 +129,17 @@ fn integer(digits_text: &str, radix: u32, next: Option<&char>, length: usize) ->
 
 /// A string or bytes literal with its source length. The inner option is `None` without a literal, the outer one if
 /// it is unterminated.
-fn text(letters: &[char]) -> Option<Option<(Token, usize)>> {
-    let prefix = letters.iter().take(2).take_while(|c| matches!(c, 'r' | 'R' | 'b' | 'B')).count();
-    let Some(quote @ ('"' | '\'')) = letters.get(prefix).copied() else { return Some(None) };
-    let has_prefix = |letter: char| letters[..prefix].iter().any(|c| c.eq_ignore_ascii_case(&letter));
+fn text(chars: &[char]) -> Option<Option<(Token, usize)>> {
+    let prefix = chars.iter().take(2).take_while(|c| matches!(c, 'r' | 'R' | 'b' | 'B')).count();
+    let Some(quote @ ('"' | '\'')) = chars.get(prefix).copied() else { return Some(None) };
+    let has_prefix = |letter: char| chars[..prefix].iter().any(|c| c.eq_ignore_ascii_case(&letter));
     let (is_raw, is_bytes) = (has_prefix('r'), has_prefix('b'));
-    let quotes = if letters[prefix..].starts_with(&[quote; 3]) { 3 } else { 1 };
+    let quotes = if chars[prefix..].starts_with(&[quote; 3]) { 3 } else { 1 };
     let mut at = prefix + quotes;
     let mut value = String::new();
     let mut size = 0;
     loop {
-        let rest = letters.get(at..).filter(|rest| !rest.is_empty())?;
+        let rest = chars.get(at..).filter(|rest| !rest.is_empty())?;
         if rest.iter().take(quotes).filter(|c| **c == quote).count() == quotes {
             at += quotes;
             break;
@@ -154,12 +154,12 @@ fn text(letters: &[char]) -> Option<Option<(Token, usize)>> {
 
 /// The character of an escape sequence, the length of the sequence, and whether it is a single byte in bytes
 /// literals.
-fn parse_escape(letters: &[char]) -> Option<(char, usize, bool)> {
+fn parse_escape(chars: &[char]) -> Option<(char, usize, bool)> {
     let code = |from: usize, count: usize, radix: u32| {
-        let digits_text: String = letters.get(from..from + count)?.iter().collect();
+        let digits_text: String = chars.get(from..from + count)?.iter().collect();
         char::from_u32(u32::from_str_radix(&digits_text, radix).ok()?)
     };
-    Some(match letters.get(1)? {
+    Some(match chars.get(1)? {
         'a' => ('\u{7}', 2, false),
         'b' => ('\u{8}', 2, false),
         'f' => ('\u{c}', 2, false),

@@ -42,7 +42,7 @@ impl Declarations {
         declared.objects(&mut self.objects);
     }
 
-    /// Declares an object; field types are in the notation of errors.
+    /// Declares an object. Field types are written as in error messages, such as `list(string)`.
     pub fn add_object(&mut self, name: &str, fields: &[(&str, &str)]) {
         let fields = fields.iter().filter_map(|(field, ty)| Some(((*field).to_owned(), functions::parse_type(ty)?)));
         self.objects.insert(name.into(), fields.collect());

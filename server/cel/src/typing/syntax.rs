@@ -152,10 +152,9 @@ fn format_issue(source: &str, issue: &Issue) -> String {
         (line, column) = if letter == '\n' { (line + 1, 0) } else { (line, column + 1) };
     }
     let text = source.split('\n').nth(line - 1).unwrap_or("").replace('\t', " ");
-    let mut letters = text.chars();
+    let mut chars = text.chars();
     // Wide characters have wide markers.
-    let below: String =
-        letters.by_ref().take(column).map(|c| if c.len_utf8() > 1 { '\u{ff0e}' } else { '.' }).collect();
-    let mark = if letters.next().is_some_and(|c| c.len_utf8() > 1) { '\u{ff3e}' } else { '^' };
+    let below: String = chars.by_ref().take(column).map(|c| if c.len_utf8() > 1 { '\u{ff0e}' } else { '.' }).collect();
+    let mark = if chars.next().is_some_and(|c| c.len_utf8() > 1) { '\u{ff3e}' } else { '^' };
     format!("ERROR: <input>:{line}:{}: {}\n | {text}\n | {below}{mark}", column + 1, issue.text)
 }

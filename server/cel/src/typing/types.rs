@@ -62,7 +62,7 @@ impl Type {
     }
 
     /// The value type of an optional.
-    pub(super) fn in_optional(&self) -> Option<&Type> {
+    pub(super) fn optional_value_type(&self) -> Option<&Type> {
         match self {
             Type::Opaque(name, params) if name.as_ref() == OPTIONAL => params.first(),
             _ => None,
@@ -73,7 +73,7 @@ impl Type {
     pub(super) fn is_scalar(&self) -> bool {
         match self {
             Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint => true,
-            other => other.in_optional().is_some_and(Type::is_scalar),
+            other => other.optional_value_type().is_some_and(Type::is_scalar),
         }
     }
 

@@ -1,4 +1,4 @@
-//! `crowsnest can`: lists what a user, group or service account is allowed in each cluster, from SubjectRulesReviews of
+//! `crowsnest can`: lists what a user, group or service account may do in each cluster, from SubjectRulesReviews of
 //! `access.crowsnest.io`.
 
 use std::process::ExitCode;
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: CanArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The subject of a review. A word without a kind is a user.
+/// The subject of a review. A name without a kind is a user.
 fn parse_subject(text: &str, groups: &[String]) -> anyhow::Result<Value> {
     let mut spec = match text.split('/').collect::<Vec<_>>().as_slice() {
         ["group" | "Group", name] if !name.is_empty() => {
@@ -109,9 +109,9 @@ mod tests {
     #[case::no_group("group/", &[], None)]
     #[case::no_user("user/", &["sre"], None)]
     #[case("", &[], None)]
-    fn subjects_are_read(#[case] word: &str, #[case] groups: &[&str], #[case] expected: Option<Value>) {
+    fn subjects_are_read(#[case] subject: &str, #[case] groups: &[&str], #[case] expected: Option<Value>) {
         let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
-        assert_eq!(parse_subject(word, &groups).ok(), expected);
+        assert_eq!(parse_subject(subject, &groups).ok(), expected);
     }
 
     #[test]

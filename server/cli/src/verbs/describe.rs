@@ -73,7 +73,7 @@ pub(crate) async fn run(args: DescribeArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Rendered objects, and the clusters that failed with the reason.
+/// Rendered objects, and the clusters that failed, with the reasons.
 #[derive(Default)]
 struct Descriptions {
     descriptions: Vec<String>,
@@ -113,7 +113,7 @@ async fn describe_selected(args: &DescribeArgs) -> anyhow::Result<Descriptions> 
     }
     let object = ObjectArgs::new(args.object.clone(), args.namespace.clone());
     match object.kind_without_name() {
-        Some(word) => describe_kind(args, word).await,
+        Some(resource_type) => describe_kind(args, resource_type).await,
         None if needs_kind => {
             bail!("-l and -A require a KIND without NAME, as in `crowsnest describe pods -l app=web`")
         }
@@ -205,11 +205,11 @@ async fn sources(args: &DescribeArgs, config: &kube::Config, control_plane: &kub
 }
 
 /// Describes all objects of a kind, cluster by cluster.
-async fn describe_kind(args: &DescribeArgs, word: &str) -> anyhow::Result<Descriptions> {
+async fn describe_kind(args: &DescribeArgs, resource_type: &str) -> anyhow::Result<Descriptions> {
     let config = args.read.connection.config().await?;
     let control_plane = kube::Client::try_from(config.clone())?;
     let scope = args.named_clusters().map_or(Scope::All, Scope::Named);
-    let kind = find_kind(word, &scope, &config, &control_plane).await?;
+    let kind = find_kind(resource_type, &scope, &config, &control_plane).await?;
     let namespace = args.namespace.as_deref().unwrap_or(&config.default_namespace);
     let namespace = (kind.namespaced && !args.all_namespaces).then_some(namespace);
     let selector = args.selector.as_deref().map(|labels| format!("?labelSelector={}", percent_encode(labels)));

@@ -49,7 +49,7 @@ pub struct ExplainArgs {
     namespace: Option<String>,
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
-    /// Print the fields of fields (kinds only)
+    /// Print nested fields too (kinds only)
     #[arg(long)]
     recursive: bool,
     /// API version of the kind, such as apps/v1 (kinds only)
@@ -108,15 +108,16 @@ pub(crate) async fn resolve_template(
     namespace: Option<&str>,
     connection: &ConnectionArgs,
 ) -> anyhow::Result<ExplainedObject> {
-    let Some((word, name)) = object.split_once('/').filter(|(word, name)| !word.is_empty() && !name.is_empty()) else {
+    let is_complete = |(resource_type, name): &(&str, &str)| !resource_type.is_empty() && !name.is_empty();
+    let Some((resource_type, name)) = object.split_once('/').filter(is_complete) else {
         bail!("invalid object {object:?}: expected KIND/NAME, such as deployment/web")
     };
     let config = connection.config().await?;
     let namespace = namespace.unwrap_or(&config.default_namespace).to_owned();
     let client = kube::Client::try_from(config)?;
     let served = crowsnest_members::discovery::discover(&client).await?;
-    let kind =
-        Kind::resolve(word, &served).ok_or_else(|| anyhow!("the control plane has no resource type {word:?}"))?;
+    let kind = Kind::resolve(resource_type, &served)
+        .ok_or_else(|| anyhow!("the control plane has no resource type {resource_type:?}"))?;
     let (kind, namespace, name) = match (&*kind.gvr.group, &*kind.gvr.resource) {
         ("work.karmada.io", "resourcebindings" | "clusterresourcebindings") => {
             resolve_binding(&client, &served, &kind, &namespace, name).await?
@@ -130,10 +131,10 @@ pub(crate) async fn resolve_template(
 /// The API path of a template's explanation.
 fn explanation_path(kind: &Kind, namespace: &str, name: &str) -> String {
     let name = path_segment(name);
-    let word = kind.name();
+    let resource = kind.name();
     match kind.namespaced {
-        true => format!("{API_PATH}/namespaces/{namespace}/explanations/{word}:{name}"),
-        false => format!("{API_PATH}/clusterexplanations/{word}:{name}"),
+        true => format!("{API_PATH}/namespaces/{namespace}/explanations/{resource}:{name}"),
+        false => format!("{API_PATH}/clusterexplanations/{resource}:{name}"),
     }
 }
 

@@ -318,21 +318,21 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// Resolves a kind by the control plane's discovery, then by that of members.
 pub(crate) async fn find_kind(
-    word: &str,
+    resource_type: &str,
     scope: &Scope,
     config: &kube::Config,
     control_plane: &kube::Client,
 ) -> anyhow::Result<Kind> {
     let served = crowsnest_members::discovery::discover(control_plane).await?;
-    match Kind::resolve(word, &served) {
+    match Kind::resolve(resource_type, &served) {
         Some(kind) => Ok(kind),
-        None => find_in_members(word, scope, config, control_plane).await,
+        None => find_in_members(resource_type, scope, config, control_plane).await,
     }
 }
 
 /// Resolves a kind by the first member that serves it.
 async fn find_in_members(
-    word: &str,
+    resource_type: &str,
     scope: &Scope,
     config: &kube::Config,
     control_plane: &kube::Client,
@@ -346,14 +346,14 @@ async fn find_in_members(
     for cluster in &members {
         match crowsnest_members::discovery::discover(&clients::member(config, cluster)?).await {
             Ok(served) => {
-                if let Some(kind) = Kind::resolve(word, &served) {
+                if let Some(kind) = Kind::resolve(resource_type, &served) {
                     return Ok(kind);
                 }
             }
             Err(error) => unknown = format!("; cannot query cluster {cluster}: {:#}", anyhow!(error)),
         }
     }
-    Err(anyhow!("no server has a resource type {word:?}{unknown}; `crowsnest api-resources` lists them"))
+    Err(anyhow!("no server has a resource type {resource_type:?}{unknown}; `crowsnest api-resources` lists them"))
 }
 
 #[cfg(test)]

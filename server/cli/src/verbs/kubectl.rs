@@ -55,14 +55,14 @@ pub(crate) async fn capture_output(arguments: &[&str]) -> anyhow::Result<Vec<u8>
 /// Translates karmadactl's flags to kubectl's.
 pub fn translate_arguments(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut is_kubectl_argument = true;
-    let word = |argument: OsString| {
+    let translate = |argument: OsString| {
         // Arguments after `--` belong to the remote command.
         is_kubectl_argument &= argument != "--";
         let rest = argument.to_str().filter(|_| is_kubectl_argument).and_then(|text| text.strip_prefix(CONTEXT));
         let context = rest.filter(|rest| rest.is_empty() || rest.starts_with('='));
         context.map(|rest| OsString::from(format!("--context{rest}"))).unwrap_or(argument)
     };
-    arguments.into_iter().map(word).collect()
+    arguments.into_iter().map(translate).collect()
 }
 
 fn has_kubeconfig_flag(arguments: &[OsString]) -> bool {

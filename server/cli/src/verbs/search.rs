@@ -243,7 +243,8 @@ fn print_groups(out: &mut impl Write, response: &Value, has_headers: bool) -> io
     let Some(groups) = response.get("groups") else { return Ok(()) };
     let field = groups.get("field").and_then(Value::as_str).unwrap_or_default().to_uppercase();
     let values = groups.get("values").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let sums = values.first().and_then(|group| group.get("sums")).and_then(Value::as_object);
+    // A group whose sums are missing must not hide those of the others.
+    let sums = values.iter().find_map(|group| group.get("sums")?.as_object());
     let summed: Vec<&String> = sums.into_iter().flat_map(|sums| sums.keys()).collect();
     let header = [field, "COUNT".to_owned()].into_iter().chain(summed.iter().map(|field| field.to_uppercase()));
     let header: Option<Vec<String>> = has_headers.then(|| header.collect());
@@ -281,8 +282,8 @@ fn print_explanation(out: &mut impl Write, response: &Value) -> io::Result<()> {
 
 fn add_plan_rows(step: &Value, depth: usize, rows: &mut Vec<Vec<String>>) {
     let cell = |field: &str| step.get(field).map_or_else(|| "<none>".to_owned(), ToString::to_string);
-    let what = step.get("what").and_then(Value::as_str).unwrap_or_default();
-    rows.push(vec![cell("hits"), cell("tookMs"), format!("{}{what}", "  ".repeat(depth))]);
+    let description = step.get("what").and_then(Value::as_str).unwrap_or_default();
+    rows.push(vec![cell("hits"), cell("tookMs"), format!("{}{description}", "  ".repeat(depth))]);
     for part in step.get("parts").and_then(Value::as_array).into_iter().flatten() {
         add_plan_rows(part, depth + 1, rows);
     }
@@ -433,15 +434,15 @@ mod tests {
         };
         let without_sums = json!({"value": "n4", "count": 1});
         let values = [
+            without_sums,
             group("n1", 5, 3250, Some(3 << 29), 7),
             group("n2", 1, 2000, Some(0), 0),
             group("n3", 1, 0, None, 0),
-            without_sums,
         ];
         let response = json!({"groups": {"field": "node", "values": values, "more": 0}, "hits": []});
-        let expected = "NODE   COUNT   CPU.REQ     MEM.REQ     RESTARTS\nn1     5       3250m       1536Mi      7\n\
-            n2     1       2           0           0\nn3     1       0           <unknown>   0\n\
-            n4     1       <unknown>   <unknown>   <unknown>\n";
+        let expected = "NODE   COUNT   CPU.REQ     MEM.REQ     RESTARTS\nn4     1       <unknown>   <unknown>   <unknown>\n\
+            n1     5       3250m       1536Mi      7\nn2     1       2           0           0\n\
+            n3     1       0           <unknown>   0\n";
         assert_eq!(print_response(&response, "table", false), expected);
     }
 

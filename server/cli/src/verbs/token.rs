@@ -269,9 +269,9 @@ mod tests {
 
     #[test]
     fn random_strings_have_the_token_format() {
-        let word = random_string(SECRET_LENGTH);
-        assert!(word.len() == SECRET_LENGTH && word.bytes().all(|byte| ALPHABET.contains(&byte)), "{word}");
-        assert_ne!(word, random_string(SECRET_LENGTH));
+        let secret = random_string(SECRET_LENGTH);
+        assert!(secret.len() == SECRET_LENGTH && secret.bytes().all(|byte| ALPHABET.contains(&byte)), "{secret}");
+        assert_ne!(secret, random_string(SECRET_LENGTH));
     }
 
     #[rstest::rstest]

@@ -23,7 +23,7 @@ pub(crate) enum UnsupportedVerb {
 
 /// Returns an error that names the replacement; changes nothing.
 pub(crate) async fn run(verb: UnsupportedVerb, args: UnsupportedArgs) -> anyhow::Result<ExitCode> {
-    let subcommand = args.arguments.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+    let subcommand = args.arguments.first().map(|argument| argument.to_string_lossy()).unwrap_or_default();
     match (verb, subcommand.as_ref()) {
         (UnsupportedVerb::Init, _) => bail!(
             "`init` is not supported; use `crowsnest up` for a local control plane, or the Helm chart for `crowsnest serve` in a cluster; `crowsnest install --kubeconfig FILE` installs the required objects into a control plane"

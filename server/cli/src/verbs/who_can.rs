@@ -1,4 +1,4 @@
-//! `crowsnest who-can`: lists who is allowed an action in each cluster, from ResourceAccessReviews of
+//! `crowsnest who-can`: lists who may perform an action in each cluster, from ResourceAccessReviews of
 //! `access.crowsnest.io`.
 
 use std::collections::{HashMap, HashSet};
@@ -26,7 +26,7 @@ const MAX_VERIFIED_GRANTS: usize = 200;
 const MAX_CONCURRENT_REVIEWS: usize = 8;
 /// Result for a grant without a review.
 const NOT_VERIFIED: &str = "not verified";
-/// Subresources that users may mean by TYPE/NAME.
+/// Subresources that users may write as TYPE/SUBRESOURCE by mistake, such as pods/log.
 const SUBRESOURCES: [&str; 10] =
     ["approval", "attach", "ephemeralcontainers", "eviction", "exec", "log", "portforward", "proxy", "scale", "token"];
 /// Fields of a review's status that list grants.
@@ -88,14 +88,17 @@ fn path_spec(args: &WhoCanArgs) -> anyhow::Result<Value> {
 }
 
 async fn resource_spec(args: &WhoCanArgs, config: &kube::Config, client: &kube::Client) -> anyhow::Result<Value> {
-    let (word, name) = args.target.split_once('/').unwrap_or((&args.target, ""));
-    if word.is_empty() || name.contains('/') {
+    let (resource_type, name) = args.target.split_once('/').unwrap_or((&args.target, ""));
+    if resource_type.is_empty() || name.contains('/') {
         bail!("invalid target {:?}: expected TYPE, TYPE/NAME or a URL that begins with /", args.target);
     }
     if args.subresource.is_none() && SUBRESOURCES.contains(&name) {
-        bail!("{:?} names an object {name:?}; for the subresource use `{word} --subresource {name}`", args.target);
+        bail!(
+            "{:?} names an object {name:?}; for the subresource use `{resource_type} --subresource {name}`",
+            args.target
+        );
     }
-    let ResourceType { group, resource, namespaced } = resolve_type(word, config, client).await?;
+    let ResourceType { group, resource, namespaced } = resolve_type(resource_type, config, client).await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let mut attributes = json!({"verb": args.verb, "group": group, "resource": resource});
     for (field, value) in [("name", name), ("subresource", args.subresource.as_deref().unwrap_or_default())] {
@@ -116,7 +119,7 @@ async fn resource_spec(args: &WhoCanArgs, config: &kube::Config, client: &kube::
     Ok(spec)
 }
 
-/// A resource type as RBAC names it.
+/// A resource type as RBAC rules name it: by group and plural.
 struct ResourceType {
     group: String,
     resource: String,
@@ -125,25 +128,29 @@ struct ResourceType {
 
 /// Resolves a resource type with the discovery of the control plane or, if it does not serve the type, of the members. A
 /// review accepts any name and warns if no cluster serves it.
-async fn resolve_type(word: &str, config: &kube::Config, client: &kube::Client) -> anyhow::Result<ResourceType> {
-    let (resource, group) = word.split_once('.').unwrap_or((word, ""));
-    let type_of_word =
+async fn resolve_type(
+    resource_type: &str,
+    config: &kube::Config,
+    client: &kube::Client,
+) -> anyhow::Result<ResourceType> {
+    let (resource, group) = resource_type.split_once('.').unwrap_or((resource_type, ""));
+    let unresolved_type =
         |namespaced| ResourceType { group: group.to_owned(), resource: resource.to_lowercase(), namespaced };
     if VIRTUAL_RESOURCES.contains(&resource) {
-        return Ok(type_of_word(false));
+        return Ok(unresolved_type(false));
     }
     let served = crowsnest_members::discovery::discover(client).await?;
     // `Kind::resolve` ignores resources that can only be created, such as tokenreviews.
     let is_match = |gvr: &Gvr| &*gvr.resource == resource && &*gvr.group == group;
-    if let Some(found) = served.resources.iter().find(|resource_type| is_match(&resource_type.gvr)) {
-        return Ok(type_of_word(found.namespaced));
+    if let Some(found) = served.resources.iter().find(|served_type| is_match(&served_type.gvr)) {
+        return Ok(unresolved_type(found.namespaced));
     }
-    let found = match Kind::resolve(word, &served) {
+    let found = match Kind::resolve(resource_type, &served) {
         Some(kind) => Some(kind),
-        None => find_kind(word, &Scope::All, config, client).await.ok(),
+        None => find_kind(resource_type, &Scope::All, config, client).await.ok(),
     };
     Ok(found.map_or_else(
-        || type_of_word(true),
+        || unresolved_type(true),
         |kind| ResourceType {
             group: kind.gvr.group.to_string(),
             resource: kind.gvr.resource.to_string(),

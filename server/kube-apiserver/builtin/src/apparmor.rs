@@ -1,5 +1,5 @@
-//! AppArmor profiles of containers: annotations from before Kubernetes 1.30 are converted to fields. Used by the
-//! strategy and for warnings; has no side effects.
+//! AppArmor profiles of containers: annotations from before Kubernetes 1.30 are converted to fields. Has no side
+//! effects.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,5 @@
 //! Horizontal pod autoscalers in `autoscaling/v1`: fields that this version lacks are stored in annotations, in the
-//! format of the alpha version that introduced metrics. Used by `convert`; has no side effects. From
-//! `autoscaling/v1/conversion.go`.
+//! format of the alpha version that introduced metrics. Has no side effects. From `autoscaling/v1/conversion.go`.
 
 use crowsnest_schema::internal_structs::format_internal_struct;
 use crowsnest_schema::print::format_definition;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::defaults::pod::qos_class;
 use super::object::{at, at_mut, copy_field, for_each_item, is_set, is_unset, items, number, set_field, text};
-use super::prepare::{copy_nested_field, with_fields_of};
+use super::prepare::{copy_nested_field, with_new_fields};
 
 /// Metadata that subresources other than `status` do not change.
 const UNCHANGED_METADATA: [&str; 5] = ["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"];
@@ -61,7 +61,7 @@ pub(super) fn update(subresource: &str, old: &Value, new: &mut Value) {
         "status" => update_status(old, new),
         "ephemeralcontainers" => {
             let added = at(new, "spec.ephemeralContainers").clone();
-            *new = with_fields_of(old, new, &["metadata"]);
+            *new = with_new_fields(old, new, &["metadata"]);
             restore_metadata(old, new);
             set_field(&mut new["spec"], "ephemeralContainers", added);
         }
@@ -85,7 +85,7 @@ fn update_status(old: &Value, new: &mut Value) {
     if is_unset(new, "status.qosClass") {
         copy_nested_field(old, new, "status", "qosClass");
     }
-    // Clients that do not know `observedGeneration` do not remove it.
+    // A client that does not know `observedGeneration` omits it, and the stored value is kept.
     if number(new, "status.observedGeneration").unwrap_or(0) == 0 {
         copy_nested_field(old, new, "status", "observedGeneration");
     }
@@ -107,7 +107,7 @@ fn update_resources(old: &Value, new: &mut Value) {
     if LISTS.iter().any(|name| list(old, name).len() != list(new, name).len()) {
         return;
     }
-    let mut out = with_fields_of(old, new, &["metadata"]);
+    let mut out = with_new_fields(old, new, &["metadata"]);
     restore_metadata(old, &mut out);
     copy_field(at(new, "spec"), &mut out["spec"], "resources");
     for name in LISTS {

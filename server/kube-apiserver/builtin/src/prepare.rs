@@ -93,7 +93,7 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
         ("CertificateSigningRequest", "approval") => {
             set_condition_times(ctx, old, new);
             let conditions = at(new, "status.conditions").clone();
-            *new = with_fields_of(old, new, &["metadata"]);
+            *new = with_new_fields(old, new, &["metadata"]);
             if !is_set(new, "status") {
                 set_field(new, "status", json!({}));
             }
@@ -188,9 +188,9 @@ fn drop_max_unavailable(set: &mut Value) {
 }
 
 /// `old` with the named fields of `new`.
-pub(super) fn with_fields_of(old: &Value, new: &Value, from_new: &[&str]) -> Value {
+pub(super) fn with_new_fields(old: &Value, new: &Value, fields: &[&str]) -> Value {
     let mut out = old.clone();
-    for field in from_new {
+    for field in fields {
         copy_field(new, &mut out, field);
     }
     out

@@ -1,5 +1,5 @@
 //! Dependencies between the fields of a Service: derived values, values that updates may omit, and values that a
-//! change of the type removes. Used by the strategy; has no side effects.
+//! change of the type removes. Has no side effects.
 
 use serde_json::{Value, json};
 
@@ -8,9 +8,9 @@ use super::object::{at, at_mut, copy_field, for_each_item, is_set, is_unset, ite
 /// Sets fields that are derived from others.
 pub(super) fn set_derived_fields(object: &mut Value) {
     let Some(spec) = at_mut(object, "spec") else { return };
-    let single = text(spec, "clusterIP").to_owned();
-    if !single.is_empty() && items(spec, "clusterIPs").is_empty() {
-        set_field(spec, "clusterIPs", json!([single]));
+    let cluster_ip = text(spec, "clusterIP").to_owned();
+    if !cluster_ip.is_empty() && items(spec, "clusterIPs").is_empty() {
+        set_field(spec, "clusterIPs", json!([cluster_ip]));
     }
     if text(spec, "type") == "ExternalName" {
         for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
@@ -93,14 +93,14 @@ fn keep_allocated(before: &Value, spec: &mut Value) {
 }
 
 fn keep_addresses(before: &Value, spec: &mut Value) {
-    // A client that changes only one of `clusterIP` and `clusterIPs` intends both.
+    // A client that changes only one of `clusterIP` and `clusterIPs` intends to change both.
     let changed = |field: &str| before.get(field) != spec.get(field);
-    let (single, list) = (changed("clusterIP"), changed("clusterIPs"));
+    let (is_ip_changed, is_list_changed) = (changed("clusterIP"), changed("clusterIPs"));
     if is_unset(spec, "clusterIP") && items(spec, "clusterIPs").is_empty() {
         for field in ["clusterIP", "clusterIPs"] {
             copy_field(before, spec, field);
         }
-    } else if single && !list && !is_unset(spec, "clusterIP") {
+    } else if is_ip_changed && !is_list_changed && !is_unset(spec, "clusterIP") {
         let mut addresses = items(spec, "clusterIPs").to_vec();
         let first = spec["clusterIP"].clone();
         match addresses.first_mut() {

@@ -41,8 +41,8 @@ fn validate_finalizers(metadata: &Map<String, Value>) -> Vec<FieldError> {
     let names: Vec<&str> = strings(metadata.get("finalizers"));
     let name_errors = |name: &&str| {
         let name = json!(name);
-        let reason = qualified_name(name.as_str().unwrap_or_default());
-        reason.into_iter().map(move |reason| FieldError::invalid(FIELD, &name, reason))
+        let reasons = qualified_name(name.as_str().unwrap_or_default());
+        reasons.into_iter().map(move |reason| FieldError::invalid(FIELD, &name, reason))
     };
     let mut errors: Vec<FieldError> = names.iter().flat_map(name_errors).collect();
     if names.contains(&"orphan") && names.contains(&"foregroundDeletion") {

@@ -228,9 +228,9 @@ fn check_string(schema: &Value, value: &Value, text: &str, name: &str, found: &m
     check_length_and_pattern(schema, value, text, name, found);
     if let Some(format) = keyword(schema, "format").and_then(Value::as_str) {
         found.check(string_formats::matches_format(format, text), || {
-            let shown = go_value(value);
-            let detail = format!("{name} in body must be of type {format}: {shown}");
-            FieldError::new(FieldErrorKind::TypeInvalid, name, Some(shown), detail)
+            let value_text = go_value(value);
+            let detail = format!("{name} in body must be of type {format}: {value_text}");
+            FieldError::new(FieldErrorKind::TypeInvalid, name, Some(value_text), detail)
         });
     }
 }

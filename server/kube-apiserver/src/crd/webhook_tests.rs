@@ -124,7 +124,7 @@ async fn the_first_rule_that_matches_decides_on_the_version() {
     server.stop().await.unwrap();
 }
 
-/// As the cache of kube-apiserver, which has converted all objects once.
+/// Like the cache of kube-apiserver, which has converted all objects once.
 #[tokio::test]
 async fn watches_can_start_during_an_outage_of_the_conversion_webhook() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();

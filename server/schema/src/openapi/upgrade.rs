@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
 /// Fields of a parameter outside of its schema.
 const PARAMETER_FIELDS: [&str; 5] = ["name", "description", "in", "required", "allowEmptyValue"];
-/// Fields of an operation that are equal in both versions.
+/// Fields of an operation that are the same in both versions.
 const OPERATION_FIELDS: [&str; 6] = ["description", "externalDocs", "tags", "summary", "deprecated", "operationId"];
 
 /// Converts a document; `None` if it is not v2. References to parameters are inlined.

@@ -120,7 +120,7 @@ fn encode_manager(entry: &Map<String, Value>) -> String {
     format!("{{{}}}", encode_members(entry, &ORDER).join(","))
 }
 
-/// Encodes the members of an object in an order; other members are omitted.
+/// Encodes the members of an object in the given order; members that are not listed are omitted.
 fn encode_members(object: &Map<String, Value>, order: &[&str]) -> Vec<String> {
     order.iter().filter_map(|key| object.get(*key).map(|value| format!("{key:?}:{}", go_json(value)))).collect()
 }

@@ -62,8 +62,8 @@ fn without_nulls(value: &Value) -> Value {
     }
 }
 
-/// Applies a strategic merge patch to a built-in kind. The patch is consumed: errors about the result print the
-/// remaining part of it, as in Kubernetes.
+/// Applies a strategic merge patch to a built-in kind. The patch is consumed: as in Kubernetes, errors about the
+/// result print what is left of it.
 pub fn strategic_merge(schema: &Schema, doc: &Value, patch: &mut Value) -> ApiResult<Value> {
     strategic::apply(schema, doc, patch)
 }

@@ -105,7 +105,7 @@ fn expected_pod_count(context: &MemberContext, pods: &[Arc<PodState>]) -> i32 {
     replicas_by_uid.values().sum()
 }
 
-/// Computes the status for the selected pods, of which `scale` are desired, and the time of the next check.
+/// Computes the status for the selected pods, and the time of the next check. `scale` is the desired number of pods.
 ///
 /// Evicted pods count as disrupted until they are deleted or [`DELETION_TIMEOUT`] has passed.
 fn compute_status(

@@ -125,7 +125,7 @@ pub enum Outage {
     Partitioned,
 }
 
-/// Waits for `duration`; returns false if `stopped` is cancelled before.
+/// Waits for `duration`; returns false if `stopped` is cancelled earlier.
 async fn sleep_unless_stopped(duration: Duration, stopped: &CancellationToken) -> bool {
     tokio::select! {
         () = stopped.cancelled() => false,

@@ -129,7 +129,7 @@ impl Resources {
             .collect()
     }
 
-    /// Names of the resources of which `self` minus `used` is less than `requested`, in the scheduler's order.
+    /// Names of the resources for which `self` minus `used` is less than `requested`, in the scheduler's order.
     pub fn insufficient_for(&self, used: &Self, requested: &Self) -> Vec<Arc<str>> {
         let is_insufficient = |total: i64, used: i64, requested: i64| requested > 0 && requested > total - used;
         let mut insufficient: Vec<Arc<str>> = Vec::new();

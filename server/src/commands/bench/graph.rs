@@ -50,10 +50,10 @@ pub(super) struct GraphArgs {
     /// Changes per second while the lag is measured, and while the database is unreachable
     #[arg(long, default_value_t = 500.0, value_name = "N")]
     churn: f64,
-    /// Duration of the measurement of the lag, in seconds
+    /// Duration of the lag measurement, in seconds
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Time for which the database is unreachable afterwards, in seconds, at least 10 [default: not measured]
+    /// Duration of a subsequent database outage, in seconds, at least 10 [default: not measured]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(10..))]
     absent: Option<u64>,
     #[command(flatten)]
@@ -70,14 +70,14 @@ pub(super) async fn run(args: &GraphArgs, scratch: &ScratchArgs) -> anyhow::Resu
     printer.print("graph/objects", args.pods.pods as f64, "")?;
     let (cache, interest) = environment.open(&args.cache).await?;
     wait_until_complete(&cache, args.pods.clusters).await?;
-    // Changes let the cache use more memory, even without a sink. The memory of the sink is measured in addition.
+    // Changes increase the memory of the cache even without a sink, so the sink's memory is measured relative to it.
     let members = environment.members.address.as_str();
     let changes = change_pods(members, args.churn, Duration::from_secs(args.seconds));
-    let ((), memory_of_changes) = with_peak_memory(changes).await?;
+    let ((), memory_during_changes) = with_peak_memory(changes).await?;
     super::wait_until_idle().await?;
     let memory_before = super::resident_bytes()?;
     printer.print_megabytes("graph/rss-before", memory_before)?;
-    printer.print_megabytes("graph/rss-before-churn", memory_of_changes)?;
+    printer.print_megabytes("graph/rss-before-churn", memory_during_changes)?;
 
     let address = match &forwarder {
         Some(forwarder) => format!("bolt://{}", forwarder.address()),
@@ -95,15 +95,15 @@ pub(super) async fn run(args: &GraphArgs, scratch: &ScratchArgs) -> anyhow::Resu
     ensure!(!lags.is_empty(), "no change was written to the graph");
     printer.print("graph/churn/changes", lags.len() as f64 / args.seconds as f64, "changes/s")?;
     printer.print_percentiles("graph/churn/lag", lags)?;
-    printer.print_megabytes("graph/churn/rss", peak.saturating_sub(memory_of_changes))?;
+    printer.print_megabytes("graph/churn/rss", peak.saturating_sub(memory_during_changes))?;
 
-    if let (Some(absent), Some(forwarder)) = (args.absent.map(Duration::from_secs), &forwarder) {
+    if let (Some(outage), Some(forwarder)) = (args.absent.map(Duration::from_secs), &forwarder) {
         let loads = sink.sink.progress().counters.loads;
-        let outage = measure_outage(&cache, &sink, forwarder, members, (args.churn, absent));
-        let (caught_up, peak) = with_peak_memory(outage).await?;
+        let measurement = measure_outage(&cache, &sink, forwarder, members, (args.churn, outage));
+        let (caught_up, peak) = with_peak_memory(measurement).await?;
         printer.print("graph/absent/caught-up", caught_up.as_secs_f64(), "s")?;
         printer.print("graph/absent/loads", sink.sink.progress().counters.loads.saturating_sub(loads) as f64, "")?;
-        printer.print_megabytes("graph/absent/rss", peak.saturating_sub(memory_of_changes))?;
+        printer.print_megabytes("graph/absent/rss", peak.saturating_sub(memory_during_changes))?;
     }
     let comparison = compare(&cache, &sink, &database).await?;
     printer.print("graph/equal", comparison.equal_percent(), "%")?;
@@ -138,7 +138,7 @@ struct CountRow {
     count: u64,
 }
 
-/// Runs a statement that counts.
+/// Runs a statement that returns a count.
 async fn count(database: &Bolt, text: &str) -> anyhow::Result<u64> {
     let mut transaction = database.begin().await?;
     let rows: Vec<CountRow> = transaction.query(COUNT_CONTEXT, text, Vec::new()).await?;
@@ -146,7 +146,7 @@ async fn count(database: &Bolt, text: &str) -> anyhow::Result<u64> {
     Ok(rows.first().context("the graph database returned no count")?.count)
 }
 
-/// Changes pods at a rate for a while.
+/// Changes pods for `time`, with `churn` changes per second.
 async fn change_pods(members: &str, churn: f64, time: Duration) -> anyhow::Result<()> {
     set_churn(members, churn).await?;
     tokio::time::sleep(time).await;
@@ -184,7 +184,7 @@ impl RunningSink {
         Ok(Self { sink, tasks })
     }
 
-    /// Waits until the graph has all changes of the cache, and returns the seq of the last one.
+    /// Waits until the graph has all changes of the cache, and returns the sequence number of the last one.
     async fn wait_until_caught_up(&self, cache: &GlobalCache) -> anyhow::Result<u64> {
         let mut progress = self.sink.watch();
         loop {
@@ -194,7 +194,9 @@ impl RunningSink {
             let caught_up = async { progress.wait_for(has_caught_up).await.map(drop) };
             let result = tokio::time::timeout(CATCH_UP_TIMEOUT, caught_up).await;
             let seconds = CATCH_UP_TIMEOUT.as_secs();
-            result.with_context(|| format!("not caught up after {seconds} s: {:?}", self.sink.progress()))??;
+            result.with_context(|| {
+                format!("the sink did not catch up within {seconds} s: {:?}", self.sink.progress())
+            })??;
             if cache.seq().0 == latest {
                 return Ok(latest);
             }
@@ -221,13 +223,13 @@ async fn with_peak_memory<T>(operation: impl Future<Output = anyhow::Result<T>>)
 /// Changes that are not committed in the graph yet, and the lags of those that are.
 #[derive(Default)]
 struct Lags {
-    /// Seq of each change and the time at which the store wrote it, in Unix milliseconds.
+    /// Sequence number of each change and the time at which the store wrote it, in Unix milliseconds.
     pending: VecDeque<(u64, i64)>,
     lags: Vec<Duration>,
 }
 
 impl Lags {
-    /// Records that the graph has all changes up to a seq, at a time in Unix milliseconds.
+    /// Records that the graph has all changes up to a sequence number, at a time in Unix milliseconds.
     fn commit(&mut self, position: u64, now_ms: i64) {
         while let Some((_, written_ms)) = self.pending.pop_front_if(|(seq, _)| *seq <= position) {
             let milliseconds = u64::try_from(now_ms.saturating_sub(written_ms)).unwrap_or_default();
@@ -294,18 +296,18 @@ async fn measure_lags(
     Ok(recorder.lags.lags)
 }
 
-/// Makes the database unreachable for a while during changes at a rate. Returns the time from its return until the
-/// graph has all changes.
+/// Makes the database unreachable for `outage` while pods change. Returns the time from the end of the outage until
+/// the graph has all changes.
 async fn measure_outage(
     cache: &GlobalCache,
     sink: &RunningSink,
     forwarder: &Forwarder,
     members: &str,
-    (churn, absent): (f64, Duration),
+    (churn, outage): (f64, Duration),
 ) -> anyhow::Result<Duration> {
     let failures = sink.sink.progress().counters.failures;
     forwarder.close();
-    change_pods(members, churn, absent).await?;
+    change_pods(members, churn, outage).await?;
     ensure!(
         sink.sink.progress().counters.failures > failures,
         "the sink did not notice that the database is unreachable"

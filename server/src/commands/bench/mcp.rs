@@ -2,8 +2,8 @@
 //! assistants.
 //!
 //! `crowsnest up` runs in another process with simulated members and synthetic pods. Messages pass through the control
-//! plane's API server and the aggregated API server, as those of an assistant. Each client is another user, and sends fewer
-//! messages than a user may.
+//! plane's API server and the aggregated API server, like those of an assistant. Each client has its own user, and sends
+//! fewer messages than a user may.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! `crowsnest bench members`: a process that serves clusters of synthetic pods, which are generated when they are read.
 //!
 //! It serves what the cache requests from members: discovery, paged lists and watches with initial events of pods, the
-//! objects around the pods, which never change, and RBAC that allows the user `reader` to read all of these, and `tenant`
-//! the pods of fifty namespaces. `POST /churn?rate=N` changes this many pods per second in all clusters together.
+//! related objects of [`topology`], which never change, and RBAC that allows the user `reader` to read all of these, and
+//! `tenant` the pods of fifty namespaces. `POST /churn?rate=N` changes this many pods per second in all clusters together.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -102,7 +102,7 @@ pub(super) async fn run(members: Members) -> anyhow::Result<()> {
         .route("/c/{cluster}/api/v1/pods", get(pods))
         .route("/c/{cluster}/api/v1/{resource}", get(core_objects))
         .route("/c/{cluster}/apis/{group}/v1/{resource}", get(group_objects))
-        .route("/c/{cluster}/apis/rbac.authorization.k8s.io/v1/{resource}", get(rules))
+        .route("/c/{cluster}/apis/rbac.authorization.k8s.io/v1/{resource}", get(rbac_objects))
         .with_state(Arc::clone(&members));
     let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on loopback")?;
     writeln!(std::io::stdout(), "{}", listener.local_addr()?)?;
@@ -162,7 +162,7 @@ fn discovery(groups: impl IntoIterator<Item = (&'static str, Vec<Value>)>) -> Re
     ([(axum::http::header::CONTENT_TYPE, kind)], body.to_string()).into_response()
 }
 
-/// Resources of a group that have objects around the pods.
+/// Resources of the related objects in a group.
 fn topology_resources(group: &str) -> Vec<Value> {
     let kinds = topology::KINDS.into_iter().filter(|(kind_group, _, _)| *kind_group == group);
     kinds.map(|(group, name, kind)| resource(group, name, kind, true)).collect()
@@ -175,16 +175,16 @@ async fn core_group() -> Response {
 }
 
 async fn groups() -> Response {
-    let rules = [
+    let rbac_kinds = [
         ("roles", "Role", true),
         ("rolebindings", "RoleBinding", true),
         ("clusterroles", "ClusterRole", false),
         ("clusterrolebindings", "ClusterRoleBinding", false),
     ];
     let rbac = "rbac.authorization.k8s.io";
-    let rules = rules.map(|(name, kind, namespaced)| resource(rbac, name, kind, namespaced)).to_vec();
+    let rbac_resources = rbac_kinds.map(|(name, kind, namespaced)| resource(rbac, name, kind, namespaced)).to_vec();
     let others = ["apps", "discovery.k8s.io", "networking.k8s.io"].map(|group| (group, topology_resources(group)));
-    discovery(others.into_iter().chain([(rbac, rules)]))
+    discovery(others.into_iter().chain([(rbac, rbac_resources)]))
 }
 
 #[derive(Deserialize)]
@@ -316,8 +316,8 @@ impl Watch {
 /// Number of namespaces in which `tenant` can read pods.
 const TENANT_NAMESPACES: usize = 50;
 
-/// RBAC objects: `reader` can read all pods and the objects around them, `tenant` those of some namespaces.
-async fn rules(Path((_, resource)): Path<(usize, String)>, Query(query): Query<ListQuery>) -> Response {
+/// RBAC objects: `reader` can read all pods and their related objects, `tenant` the pods of some namespaces.
+async fn rbac_objects(Path((_, resource)): Path<(usize, String)>, Query(query): Query<ListQuery>) -> Response {
     let group = "rbac.authorization.k8s.io";
     let items = match resource.as_str() {
         "clusterroles" => json!([{"metadata": {"name": "reader", "uid": "role", "resourceVersion": "1"},
@@ -327,11 +327,11 @@ async fn rules(Path((_, resource)): Path<(usize, String)>, Query(query): Query<L
         "clusterrolebindings" => json!([{"metadata": {"name": "reader", "uid": "binding", "resourceVersion": "1"},
             "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "reader"},
             "subjects": [{"apiGroup": group, "kind": "User", "name": "reader"}]}]),
-        "roles" => tenant(|name, namespace| {
+        "roles" => tenant_objects(|name, namespace| {
             json!({"metadata": {"name": "tenant", "namespace": namespace, "uid": name, "resourceVersion": "1"},
                 "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]})
         }),
-        "rolebindings" => tenant(|name, namespace| {
+        "rolebindings" => tenant_objects(|name, namespace| {
             json!({"metadata": {"name": "tenant", "namespace": namespace, "uid": name, "resourceVersion": "1"},
                 "roleRef": {"apiGroup": group, "kind": "Role", "name": "tenant"},
                 "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}]})
@@ -341,7 +341,7 @@ async fn rules(Path((_, resource)): Path<(usize, String)>, Query(query): Query<L
     serve_constant(&items, &format!("{group}/v1"), "", &query)
 }
 
-/// Handles requests for the objects of the core group around the pods.
+/// Handles requests for the related objects in the core group.
 async fn core_objects(
     State(members): State<Arc<Members>>,
     Path((cluster, resource)): Path<(usize, String)>,
@@ -350,7 +350,7 @@ async fn core_objects(
     topology_objects(&members, cluster, ("", &resource), &query)
 }
 
-/// Handles requests for the objects of other groups around the pods.
+/// Handles requests for the related objects in other groups.
 async fn group_objects(
     State(members): State<Arc<Members>>,
     Path((cluster, group, resource)): Path<(usize, String, String)>,
@@ -389,7 +389,7 @@ fn serve_constant(items: &Value, api_version: &str, kind: &str, query: &ListQuer
 }
 
 /// Builds one object for each namespace of `tenant`.
-fn tenant(object: impl Fn(&str, &str) -> Value) -> Value {
+fn tenant_objects(object: impl Fn(&str, &str) -> Value) -> Value {
     let namespaces = (0..TENANT_NAMESPACES).map(super::pods::namespace);
     namespaces.map(|namespace| object(&format!("tenant-{namespace}"), &namespace)).collect()
 }

@@ -365,7 +365,7 @@ fn measure_reservations(fleet: &Fleet, ledger: &mut Ledger, cases: &[&BindingCas
             fleet,
             estimate: Estimator { free_capacities: fleet.free_capacities(ledger, &key), cache: &estimate_cache },
         };
-        // The fleet fills up; a decision that nothing fits counts too.
+        // The fleet fills up; a decision without a fitting cluster counts as well.
         let Plan::Schedule { clusters, .. } = planner.decide(case) else { continue };
         ledger.reserve(&key, &case.spec, &case.status, &clusters, start.elapsed());
         ledger.confirm_write(&key, 1);

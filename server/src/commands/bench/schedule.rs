@@ -1,5 +1,5 @@
-//! `crowsnest bench schedule`: measures how many new bindings per second get their clusters, from the policy on, with
-//! simulated members and the control plane in the controllers' process, as in `crowsnest up`.
+//! `crowsnest bench schedule`: measures how many new bindings per second are assigned clusters after the policy is
+//! created, with simulated members and the control plane in the controllers' process, as in `crowsnest up`.
 //!
 //! The Deployments exist before the policy, so their creation is not measured. Detector, scheduler and the creation of
 //! Works share the controllers' process and the control plane.
@@ -35,7 +35,7 @@ pub(super) struct ScheduleArgs {
 
 /// Maximum number of concurrent requests of the benchmark.
 const MAX_CONCURRENT_REQUESTS: usize = 32;
-/// Time limit between two bindings that are scheduled.
+/// Maximum time between two scheduled bindings.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(super) async fn run(args: &ScheduleArgs, scratch: &ScratchArgs) -> anyhow::Result<()> {
@@ -64,11 +64,11 @@ async fn measure(args: &ScheduleArgs, dir: &Path, printer: &mut MeasurementPrint
     printer.print("schedule/rate", times.len() as f64 / elapsed.as_secs_f64(), "bindings/s")?;
     printer.print("schedule/all", elapsed.as_secs_f64(), "s")?;
     printer.print_percentiles("schedule/after-policy", times.iter().map(|at| at.duration_since(start)).collect())?;
-    let settled = controllers.wait_until_idle().await?;
+    let idle_report = controllers.wait_until_idle().await?;
     printer.print("schedule/settled", start.elapsed().as_secs_f64(), "s")?;
     let cpu = controllers.cpu_time()? - cpu_before;
     printer.print("schedule/cpu-each", cpu.as_secs_f64() * 1e3 / args.bindings as f64, "ms/binding")?;
-    printer.print_megabytes("schedule/peak-rss", settled.peak_bytes)?;
+    printer.print_megabytes("schedule/peak-rss", idle_report.peak_bytes)?;
     controllers.stop().await?;
     members.stop().await
 }

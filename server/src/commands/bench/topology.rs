@@ -1,4 +1,4 @@
-//! Objects around the synthetic pods, one of each kind for every application: Deployment, ReplicaSet, Service,
+//! Related objects of the synthetic pods, one of each kind for every application: Deployment, ReplicaSet, Service,
 //! EndpointSlice, Ingress, and the ConfigMap that the pods use.
 //!
 //! Has no side effects: the objects are a function of the pods and never change.

@@ -68,25 +68,26 @@ async fn measure(args: &WritesArgs, dir: &Path, printer: &mut MeasurementPrinter
     let members = JoinedMembers::join_or_simulate(&client, &args.member_kubeconfig, NAMESPACE, args.members).await?;
     let result = propagate_deployments(args, &client, &mut controllers, members.len()).await;
     members.remove(&client, NAMESPACE).await?;
-    let settled = result?;
+    let measurement = result?;
     controllers.stop().await?;
     control_plane.stop().await?;
     members.stop().await?;
 
-    printer.print("writes/complete", settled.completed_after.as_secs_f64(), "s")?;
-    printer.print("writes/controllers-cpu", settled.cpu.as_secs_f64(), "s")?;
-    printer.print_megabytes("writes/controllers-peak-rss", settled.peak_bytes)?;
+    printer.print("writes/complete", measurement.completed_after.as_secs_f64(), "s")?;
+    printer.print("writes/controllers-cpu", measurement.cpu.as_secs_f64(), "s")?;
+    printer.print_megabytes("writes/controllers-peak-rss", measurement.peak_bytes)?;
     let log = std::fs::read_to_string(&audit_log).with_context(|| format!("cannot read {}", audit_log.display()))?;
-    print_counts(&count_requests(&log, settled.period)?, args.deployments, printer)
+    print_counts(&count_requests(&log, measurement.period)?, args.deployments, printer)
 }
 
-/// Measurements of the propagation of all Deployments, until the controllers are idle.
-struct SettledPropagation {
+/// Measurement of the propagation of all Deployments, until the controllers are idle.
+struct PropagationMeasurement {
     completed_after: Duration,
     /// CPU time of the controllers.
     cpu: Duration,
     /// Peak resident memory of the controllers in bytes.
     peak_bytes: u64,
+    /// Start and end of the measurement.
     period: (Timestamp, Timestamp),
 }
 
@@ -95,7 +96,7 @@ async fn propagate_deployments(
     client: &Client,
     controllers: &mut BenchProcess,
     members: usize,
-) -> anyhow::Result<SettledPropagation> {
+) -> anyhow::Result<PropagationMeasurement> {
     wait_for_clusters(client, members).await?;
     workloads::create_namespace(client).await?;
     workloads::create_dividing_policy(client, "Weighted").await?;
@@ -115,7 +116,7 @@ async fn propagate_deployments(
     tokio::time::sleep(Duration::from_secs(args.settle)).await;
     let (until, cpu) = (Timestamp::now(), controllers.cpu_time()? - cpu_before);
     let peak_bytes = controllers.wait_until_idle().await?.peak_bytes;
-    Ok(SettledPropagation { completed_after, cpu, peak_bytes, period: (from, until) })
+    Ok(PropagationMeasurement { completed_after, cpu, peak_bytes, period: (from, until) })
 }
 
 /// Waits until the templates' statuses show all replicas as ready.
@@ -134,7 +135,7 @@ async fn wait_for_deployments(client: &Client, args: &WritesArgs) -> anyhow::Res
     tokio::time::timeout(STEP_TIMEOUT, polling).await.context("the Deployments did not become ready")?
 }
 
-/// The fields of an audit event (`audit.k8s.io/v1`) that are counted.
+/// An audit event (`audit.k8s.io/v1`), with the fields by which requests are selected and counted.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AuditEvent {

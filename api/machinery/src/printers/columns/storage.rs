@@ -58,13 +58,13 @@ pub(super) const KINDS: &[KindPrinter] = &[
             AGE,
         ],
         |o| {
-            let default =
+            let is_default =
                 ["storageclass.kubernetes.io~1is-default-class", "storageclass.beta.kubernetes.io~1is-default-class"]
                     .iter()
                     .any(|a| text(o, &format!("/metadata/annotations/{a}")) == "true");
             let name = text(o, "/metadata/name");
             vec![
-                Cell::from(if default { format!("{name} (default)") } else { name.to_owned() }),
+                Cell::from(if is_default { format!("{name} (default)") } else { name.to_owned() }),
                 Cell::from(text(o, "/provisioner")),
                 fields::text_or(o, "/reclaimPolicy", "Delete"),
                 fields::text_or(o, "/volumeBindingMode", "Immediate"),
@@ -78,9 +78,9 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "VolumeAttributesClass",
         &[NAME, Column::text("DriverName", Field("api.storage.v1.VolumeAttributesClass", "driverName")), AGE],
         |o| {
-            let default = text(o, "/metadata/annotations/storage.alpha.kubernetes.io~1is-default-class") == "true";
+            let is_default = text(o, "/metadata/annotations/storage.alpha.kubernetes.io~1is-default-class") == "true";
             let name = text(o, "/metadata/name");
-            let name = if default { format!("{name} (default)") } else { name.to_owned() };
+            let name = if is_default { format!("{name} (default)") } else { name.to_owned() };
             vec![Cell::from(name), Cell::from(text(o, "/driverName")), fields::age(o)]
         },
     ),
@@ -150,13 +150,13 @@ fn access_modes(modes: &[Value]) -> String {
 fn storage_class(o: &Value) -> Cell {
     match text(o, CLASS_ANNOTATION) {
         "" => Cell::from(text(o, "/spec/storageClassName")),
-        annotated => Cell::from(annotated),
+        class => Cell::from(class),
     }
 }
 
 fn phase(o: &Value) -> Cell {
-    let deleted = o.pointer("/metadata/deletionTimestamp").is_some();
-    Cell::from(if deleted { "Terminating" } else { text(o, "/status/phase") })
+    let is_terminating = o.pointer("/metadata/deletionTimestamp").is_some();
+    Cell::from(if is_terminating { "Terminating" } else { text(o, "/status/phase") })
 }
 
 fn volume(o: &Value) -> Vec<Cell> {
@@ -180,8 +180,8 @@ fn volume(o: &Value) -> Vec<Cell> {
 }
 
 fn claim(o: &Value) -> Vec<Cell> {
-    let bound = !text(o, "/spec/volumeName").is_empty();
-    let (capacity, modes) = if bound {
+    let is_bound = !text(o, "/spec/volumeName").is_empty();
+    let (capacity, modes) = if is_bound {
         (text(o, "/status/capacity/storage"), access_modes(list(o, "/status/accessModes")))
     } else {
         ("", String::new())

@@ -311,10 +311,10 @@ proptest! {
             let estimator = Estimator { free_capacities: free_capacities.clone(), cache: &cache };
             let spec = spec(1, "1500m", &[]);
             let request = EstimateRequest::for_replicas(spec.replica_requirements.as_ref());
-            for among in [vec![0, 1, 2], vec![nth]] {
+            for cluster_indexes in [vec![0, 1, 2], vec![nth]] {
                 let expected: Vec<Option<i32>> =
-                    among.iter().map(|index| i32::try_from(free_capacities[*index].estimate(&request)).ok()).collect();
-                prop_assert_eq!(estimator.replicas(&among, spec.replica_requirements.as_ref()), expected);
+                    cluster_indexes.iter().map(|index| i32::try_from(free_capacities[*index].estimate(&request)).ok()).collect();
+                prop_assert_eq!(estimator.replicas(&cluster_indexes, spec.replica_requirements.as_ref()), expected);
             }
         }
     }

@@ -32,7 +32,7 @@ impl Drop for StopSignal {
     }
 }
 
-/// A control plane that allows everything except searches, whose reviews work without end.
+/// A control plane that allows everything except searches, whose access reviews never finish.
 fn busy_control_plane(progress: UnboundedSender<ToolRequestProgress>) -> kube::Client {
     let service = tower::service_fn(move |request: http::Request<KubeBody>| {
         let progress = progress.clone();

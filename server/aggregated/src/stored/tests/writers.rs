@@ -116,7 +116,7 @@ fn write(write_method: &str, change: &Value, live: &Value) -> (&'static str, &'s
         "strategic" => ("PATCH", "/clusters/m1", STRATEGIC, patch),
         "json patch" => ("PATCH", "/clusters/m1", JSON_PATCH, Value::from_iter(operations).to_string()),
         "apply" => ("PATCH", "/clusters/m1?fieldManager=me&force=true", APPLY, applied.to_string()),
-        // Contains the text of a dry run in the value of another parameter.
+        // The value of another parameter contains `dryRun=All`.
         "merge with a manager" => ("PATCH", "/clusters/m1?fieldManager=dryRun=All", MERGE, patch),
         "merge as a table" => ("PATCH", "/clusters/m1?as=table", MERGE, patch),
         other => panic!("{other}"),

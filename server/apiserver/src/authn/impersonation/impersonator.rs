@@ -33,8 +33,8 @@ impl Impersonator {
     /// Returns the identity and mode with which `caller` sends `request` as the user `requested`.
     ///
     /// # Errors
-    /// If no mode is allowed: the error of the first review that made no decision, because its mode may be allowed, else
-    /// the error of the first mode. kube-apiserver returns the error of the first mode in both cases.
+    /// If no mode is allowed, returns the error of the first review that failed, since the mode that it checked may be
+    /// allowed. If no review failed, returns the error of the first mode, as kube-apiserver does in both cases.
     pub async fn impersonate<R: AccessReviewer>(
         &self,
         reviewer: &R,
@@ -65,8 +65,8 @@ impl Impersonator {
     }
 }
 
-/// Performs the steps of an attempt; returns the error of the first one that is refused. Fails if a review made no
-/// decision, unless it was that of all values at once and each single value is allowed.
+/// Performs the steps of an attempt and returns the error of the first step that is refused. Fails if a review fails,
+/// except that of a step for all values at once if each value is then allowed by its own review.
 async fn find_refusal<R: AccessReviewer>(
     reviewer: &R,
     caller: &UserInfo,

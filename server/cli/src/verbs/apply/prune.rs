@@ -140,17 +140,17 @@ impl PruneArgs {
 
     /// The kinds to consider. Default kinds that the control plane does not serve are skipped.
     fn kinds<'s>(&self, served: &'s ApiResources) -> anyhow::Result<Vec<&'s ApiResource>> {
-        let find = |word: &str| {
-            let (api_version, kind) = word.rsplit_once('/')?;
+        let find = |argument: &str| {
+            let (api_version, kind) = argument.rsplit_once('/')?;
             let api_version = api_version.strip_prefix("core/").unwrap_or(api_version);
             served.resources.iter().find(|resource| resource.kind == kind && resource.gvr.api_version() == api_version)
         };
         if self.prune_allowlist.is_empty() {
-            return Ok(DEFAULT_KINDS.iter().filter_map(|word| find(word)).collect());
+            return Ok(DEFAULT_KINDS.iter().filter_map(|kind| find(kind)).collect());
         }
-        let kinds = self.prune_allowlist.iter().map(|word| {
-            find(word).ok_or_else(|| {
-                anyhow!("invalid kind {word:?}: expected a served GROUP/VERSION/KIND, such as apps/v1/Deployment")
+        let kinds = self.prune_allowlist.iter().map(|kind| {
+            find(kind).ok_or_else(|| {
+                anyhow!("invalid kind {kind:?}: expected a served GROUP/VERSION/KIND, such as apps/v1/Deployment")
             })
         });
         kinds.collect()

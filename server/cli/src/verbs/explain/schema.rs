@@ -25,22 +25,22 @@ pub(super) struct FieldPath {
 
 impl FieldPath {
     /// Resolves `pods.spec.containers` or `deployments.apps.spec`, optionally in a given API version.
-    pub(super) fn resolve(words: &str, api_version: Option<&str>, served: &ApiResources) -> anyhow::Result<Self> {
+    pub(super) fn resolve(argument: &str, api_version: Option<&str>, served: &ApiResources) -> anyhow::Result<Self> {
         let mut served = served.clone();
         if let Some(version) = api_version {
             served.resources.retain(|resource| resource.gvr.api_version() == version);
         }
-        let words: Vec<&str> = words.split('.').collect();
+        let segments: Vec<&str> = argument.split('.').collect();
         // Groups contain dots too: the longest prefix that names a kind wins.
-        let found = (1..=words.len()).rev().find_map(|at| {
-            let kind = Kind::resolve(&words[..at].join("."), &served)?;
-            Some(Self { kind, path: words[at..].iter().map(|word| (*word).to_owned()).collect() })
+        let found = (1..=segments.len()).rev().find_map(|at| {
+            let kind = Kind::resolve(&segments[..at].join("."), &served)?;
+            Some(Self { kind, path: segments[at..].iter().map(|segment| (*segment).to_owned()).collect() })
         });
         found.ok_or_else(|| {
             let within = api_version.map(|version| format!(" in {version}")).unwrap_or_default();
             anyhow!(
                 "no resource type {:?}{within}; `crowsnest api-resources` lists them, and KIND/NAME, such as deployment/web, explains an object's placement",
-                words[0]
+                segments[0]
             )
         })
     }
@@ -85,16 +85,16 @@ pub(super) fn find_field<'d>(document: &'d Value, target: &'d FieldPath) -> anyh
         bail!("the OpenAPI document does not describe {} {}", kind.gvr.api_version(), kind.kind)
     };
     let (mut name, mut reference_schema) = (None, schema);
-    for (at, word) in target.path.iter().enumerate() {
-        let Some(next) = properties(document, schema).into_iter().find(|(name, _)| *name == word) else {
+    for (at, field) in target.path.iter().enumerate() {
+        let Some(next) = properties(document, schema).into_iter().find(|(name, _)| *name == field) else {
             let fields: Vec<&str> = properties(document, schema).into_iter().map(|(name, _)| name.as_str()).collect();
             let parent = [&[kind.gvr.resource.to_string()][..], &target.path[..at]].concat().join(".");
             match fields.is_empty() {
-                true => bail!("field {word:?} does not exist: {parent} has no fields"),
-                false => bail!("field {word:?} does not exist: {parent} has {}", fields.join(", ")),
+                true => bail!("field {field:?} does not exist: {parent} has no fields"),
+                false => bail!("field {field:?} does not exist: {parent} has {}", fields.join(", ")),
             }
         };
-        (name, reference_schema, schema) = (Some(word.as_str()), next.1, value_schema(document, next.1));
+        (name, reference_schema, schema) = (Some(field.as_str()), next.1, value_schema(document, next.1));
     }
     Ok(Field { document, kind, name, schema, reference_schema })
 }
@@ -297,9 +297,9 @@ mod tests {
         ApiResources { resources: vec![resource("v1", true), resource("v1beta1", false)], stale: BTreeSet::new() }
     }
 
-    fn render_field(words: &str, recursive: bool) -> Result<String, String> {
+    fn render_field(argument: &str, recursive: bool) -> Result<String, String> {
         let document: Value = serde_saphyr::from_str(include_str!("schema.yaml")).unwrap();
-        let target = FieldPath::resolve(words, None, &served()).map_err(|error| error.to_string())?;
+        let target = FieldPath::resolve(argument, None, &served()).map_err(|error| error.to_string())?;
         let field = find_field(&document, &target).map_err(|error| error.to_string())?;
         let mut out = Vec::new();
         field.render(&mut out, recursive).unwrap();
@@ -310,8 +310,8 @@ mod tests {
     #[case::kind("boats", false, include_str!("schema.boats.txt"))]
     #[case::field("boat.example.io.spec.crew", false, include_str!("schema.crew.txt"))]
     #[case::all("boats", true, include_str!("schema.all.txt"))]
-    fn kinds_and_fields_match_their_golden(#[case] words: &str, #[case] recursive: bool, #[case] expected: &str) {
-        let output = render_field(words, recursive).unwrap();
+    fn kinds_and_fields_match_their_golden(#[case] argument: &str, #[case] recursive: bool, #[case] expected: &str) {
+        let output = render_field(argument, recursive).unwrap();
         assert_eq!(output, expected, "{output}");
     }
 
@@ -319,8 +319,8 @@ mod tests {
     #[case("ships", "no resource type \"ships\"; `crowsnest api-resources` lists them")]
     #[case("boats.spec.sails", "field \"sails\" does not exist: boats.spec has anchor, crew, flags")]
     #[case("boats.kind.x", "field \"x\" does not exist: boats.kind has no fields")]
-    fn unknown_kinds_and_fields_are_reported(#[case] words: &str, #[case] expected: &str) {
-        let error = render_field(words, false).unwrap_err();
+    fn unknown_kinds_and_fields_are_reported(#[case] argument: &str, #[case] expected: &str) {
+        let error = render_field(argument, false).unwrap_err();
         assert!(error.starts_with(expected), "{error}");
     }
 

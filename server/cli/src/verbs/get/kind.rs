@@ -12,11 +12,12 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// Resolves a word; `None` if no served resource matches. Full names win over short names, preferred versions over
-    /// others.
-    pub(crate) fn resolve(word: &str, served: &ApiResources) -> Option<Self> {
-        let word = word.to_lowercase();
-        let (name, rest) = word.split_once('.').map_or((word.as_str(), None), |(name, rest)| (name, Some(rest)));
+    /// Resolves a resource argument; `None` if no served resource matches. Full names win over short names, preferred
+    /// versions over others.
+    pub(crate) fn resolve(argument: &str, served: &ApiResources) -> Option<Self> {
+        let argument = argument.to_lowercase();
+        let (name, rest) =
+            argument.split_once('.').map_or((argument.as_str(), None), |(name, rest)| (name, Some(rest)));
         let is_readable = |resource: &ApiResource| resource.verbs.contains("list") && resource.verbs.contains("get");
         let is_in = |resource: &ApiResource| {
             let (group, version) = (&*resource.gvr.group, &*resource.gvr.version);
@@ -38,13 +39,13 @@ impl Kind {
     }
 
     /// The resource of this name, or the resources of a category such as `all`.
-    pub(crate) fn resolve_all(word: &str, served: &ApiResources) -> Vec<Self> {
-        if let Some(kind) = Self::resolve(word, served) {
+    pub(crate) fn resolve_all(argument: &str, served: &ApiResources) -> Vec<Self> {
+        if let Some(kind) = Self::resolve(argument, served) {
             return vec![kind];
         }
-        let word = word.to_lowercase();
+        let category = argument.to_lowercase();
         let preferred = served.preferred_versions().into_iter();
-        let matches = preferred.filter(|resource| resource.is_listable() && resource.categories.contains(&word));
+        let matches = preferred.filter(|resource| resource.is_listable() && resource.categories.contains(&category));
         matches
             .map(|resource| Self {
                 gvr: resource.gvr.clone(),
@@ -95,7 +96,8 @@ mod tests {
         }
         let nodes = resource("", "v1", "nodes", "Node", "no", true);
         let served = ApiResources { resources: vec![nodes, pods, jobs], stale: BTreeSet::new() };
-        let resolve_names = |word: &str| Kind::resolve_all(word, &served).iter().map(Kind::name).collect::<Vec<_>>();
+        let resolve_names =
+            |argument: &str| Kind::resolve_all(argument, &served).iter().map(Kind::name).collect::<Vec<_>>();
         assert_eq!(resolve_names("all"), ["pods", "jobs.batch"]);
         assert_eq!(resolve_names("no"), ["nodes"]);
         assert_eq!(resolve_names("nosuch"), Vec::<String>::new());
@@ -115,7 +117,7 @@ mod tests {
     #[case::whole_names_first("ev", Some("example.io/v1 ev"))]
     #[case("bindings", None)]
     #[case("nosuch", None)]
-    fn resource_arguments_are_resolved(#[case] word: &str, #[case] expected: Option<&str>) {
+    fn resource_arguments_are_resolved(#[case] argument: &str, #[case] expected: Option<&str>) {
         let mut bindings = resource("", "v1", "bindings", "Binding", "", true);
         bindings.verbs = BTreeSet::from(["create".to_owned()]);
         let served = ApiResources {
@@ -130,9 +132,9 @@ mod tests {
             ],
             stale: BTreeSet::new(),
         };
-        assert_eq!(Kind::resolve_all(word, &served).first(), Kind::resolve(word, &served).as_ref());
+        assert_eq!(Kind::resolve_all(argument, &served).first(), Kind::resolve(argument, &served).as_ref());
         let found =
-            Kind::resolve(word, &served).map(|kind| format!("{} {}", kind.gvr.api_version(), kind.gvr.resource));
+            Kind::resolve(argument, &served).map(|kind| format!("{} {}", kind.gvr.api_version(), kind.gvr.resource));
         assert_eq!(found.as_deref(), expected);
     }
 }

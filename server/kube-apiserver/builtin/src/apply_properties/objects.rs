@@ -249,8 +249,8 @@ pub fn pod() -> Kind {
 }
 
 pub fn deployment() -> Kind {
-    let several = one_of(json!([1, 2, "25%", "50%"]));
-    let rolling = non_empty(vec![("maxSurge", several.clone()), ("maxUnavailable", several)]);
+    let amounts = one_of(json!([1, 2, "25%", "50%"]));
+    let rolling = non_empty(vec![("maxSurge", amounts.clone()), ("maxUnavailable", amounts)]);
     let strategy = non_empty(vec![("type", one_of(json!(["RollingUpdate", "Recreate"]))), ("rollingUpdate", rolling)]);
     let template = non_empty(vec![("metadata", metadata()), ("spec", pod_spec())]);
     let spec = non_empty(vec![

@@ -82,7 +82,7 @@ pub(super) fn set_stateful_set_defaults(object: &mut Value) {
 }
 
 pub(super) fn set_daemon_set_defaults(object: &mut Value) {
-    // A field of removed versions, stored in an annotation.
+    // `spec.templateGeneration` of removed API versions is stored in an annotation.
     if let Some(metadata) = at_mut(object, "metadata") {
         if !is_set(metadata, "annotations") {
             set_field(metadata, "annotations", json!({}));

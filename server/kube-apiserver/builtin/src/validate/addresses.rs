@@ -1,5 +1,5 @@
 //! Validation of allocated IP addresses and CIDRs. They are compared as text, so only the canonical form is valid
-//! (`IsValidIP` and `IsValidCIDR` of apimachinery). Used by the strategy; has no side effects.
+//! (`IsValidIP` and `IsValidCIDR` of apimachinery). Has no side effects.
 
 use std::net::IpAddr;
 
@@ -85,12 +85,12 @@ pub(super) fn validate_ip_address(e: &mut Errors, object: &Value) {
     }
     let group = text(parent, "group");
     if !group.is_empty() {
-        e.names(&format!("{path}.group"), group, dns1123_subdomain(group));
+        e.push_name_errors(&format!("{path}.group"), group, dns1123_subdomain(group));
     }
     for field in ["resource", "name", "namespace"] {
         let (value, field_path) = (text(parent, field), format!("{path}.{field}"));
         if !value.is_empty() {
-            e.names(&field_path, value, path_segment(value, false));
+            e.push_name_errors(&field_path, value, path_segment(value, false));
         } else if field != "namespace" {
             e.required(field_path, "");
         }
@@ -104,8 +104,8 @@ pub(super) fn validate_service_cidr(e: &mut Errors, object: &Value) {
         return e.required(field, "at least one CIDR required");
     }
     if ranges.len() > 2 {
-        let shown = json!({"CIDRs": ranges});
-        return e.invalid(field, &shown, "may only hold up to 2 values");
+        let value = json!({"CIDRs": ranges});
+        return e.invalid(field, &value, "may only hold up to 2 values");
     }
     for (index, range) in ranges.iter().enumerate() {
         if let Some(reason) = cidr_error(range.as_str().unwrap_or_default()) {

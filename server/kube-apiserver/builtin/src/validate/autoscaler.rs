@@ -1,4 +1,4 @@
-//! Validation of horizontal pod autoscalers in terms of `autoscaling/v2`. Used by the strategy; has no side effects.
+//! Validation of horizontal pod autoscalers in terms of `autoscaling/v2`. Has no side effects.
 
 use super::resources::{amount, validate_container_resource_name};
 use super::{Errors, Value, at, dns1123_label, is_set, items, json, number, path_segment, text};
@@ -20,9 +20,9 @@ pub(super) fn validate_autoscaler(e: &mut Errors, old: Option<&Value>, object: &
     let (old, object) = (old.map(to_v2), to_v2(object));
     let (before, spec) = (old.as_ref().map(|old| at(old, "spec")), at(&object, "spec"));
     let minimum = number(spec, "minReplicas");
-    let least = if before.is_some_and(|before| number(before, "minReplicas") == Some(0)) { 0 } else { 1 };
-    if let Some(count) = minimum.filter(|n| *n < least) {
-        e.invalid("spec.minReplicas", &json!(count), format!("must be greater than or equal to {least}"));
+    let min_allowed = if before.is_some_and(|before| number(before, "minReplicas") == Some(0)) { 0 } else { 1 };
+    if let Some(count) = minimum.filter(|n| *n < min_allowed) {
+        e.invalid("spec.minReplicas", &json!(count), format!("must be greater than or equal to {min_allowed}"));
     }
     let maximum = number(spec, "maxReplicas").unwrap_or(0);
     if maximum == 0 {
@@ -38,8 +38,8 @@ pub(super) fn validate_autoscaler(e: &mut Errors, old: Option<&Value>, object: &
     let same =
         |field: &str| before.is_some_and(|before| text(at(before, "scaleTargetRef"), field) == text(target, field));
     if !(same("apiVersion") && same("kind")) {
-        let core = text(target, "kind") == "ReplicationController";
-        validate_api_version(e, target, path, core);
+        let is_core = text(target, "kind") == "ReplicationController";
+        validate_api_version(e, target, path, is_core);
     }
     // Metrics whose object reference was invalid before may stay invalid.
     let is_invalid =
@@ -69,36 +69,36 @@ fn validate_object_reference(e: &mut Errors, reference: &Value, path: &str) {
         if value.is_empty() {
             e.required(format!("{path}.{field}"), "");
         } else {
-            e.names(&format!("{path}.{field}"), value, path_segment(value, false));
+            e.push_name_errors(&format!("{path}.{field}"), value, path_segment(value, false));
         }
     }
 }
 
-/// Validates the API version of a reference.
-fn api_version_error(version: &str, core: bool) -> Option<String> {
+/// Error in the API version of a reference; `is_core` is true if its kind may be of the core group.
+fn api_version_error(version: &str, is_core: bool) -> Option<String> {
     match version.matches('/').count() {
         2.. => Some(format!("unexpected GroupVersion string: {version}")),
         1 if !version.starts_with('/') => None,
-        _ if core => None,
+        _ if is_core => None,
         _ => Some("apiVersion must specify API group".to_owned()),
     }
 }
 
-fn validate_api_version(e: &mut Errors, reference: &Value, path: &str, core: bool) {
+fn validate_api_version(e: &mut Errors, reference: &Value, path: &str, is_core: bool) {
     let version = text(reference, "apiVersion");
-    if let Some(reason) = api_version_error(version, core) {
+    if let Some(reason) = api_version_error(version, is_core) {
         e.invalid(format!("{path}.apiVersion"), &json!(version), reason);
     }
 }
 
 fn validate_scaling_rules(e: &mut Errors, rules: &Value, path: &str) {
     let window = number(rules, "stabilizationWindowSeconds").unwrap_or(0);
-    let at_window = format!("{path}.stabilizationWindowSeconds");
+    let window_path = format!("{path}.stabilizationWindowSeconds");
     if window < 0 {
-        e.invalid(&at_window, &json!(window), "must be greater than or equal to zero");
+        e.invalid(&window_path, &json!(window), "must be greater than or equal to zero");
     }
     if window > 3600 {
-        e.invalid(at_window, &json!(window), "must be less than or equal to 3600");
+        e.invalid(window_path, &json!(window), "must be less than or equal to 3600");
     }
     let select = at(rules, "selectPolicy");
     if !select.is_null() && select != "Max" && select != "Min" && select != "Disabled" {
@@ -213,7 +213,7 @@ fn validate_resource_metric(e: &mut Errors, kind: &str, source: &Value, path: &s
     if container.is_empty() {
         e.required(format!("{path}.container"), "must specify a container");
     } else {
-        e.names(&format!("{path}.container"), container, dns1123_label(container));
+        e.push_name_errors(&format!("{path}.container"), container, dns1123_label(container));
     }
 }
 
@@ -222,7 +222,7 @@ fn validate_metric_identifier(e: &mut Errors, metric: &Value, path: &str) {
     if name.is_empty() {
         e.required(format!("{path}.name"), "must specify a metric name");
     } else {
-        e.names(&format!("{path}.name"), name, path_segment(name, false));
+        e.push_name_errors(&format!("{path}.name"), name, path_segment(name, false));
     }
 }
 

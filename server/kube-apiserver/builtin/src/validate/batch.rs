@@ -317,21 +317,22 @@ fn validate_template_update(e: &mut Errors, old: &Value, new: &Value) {
     }
 }
 
-/// Copies scheduling directives; of the affinity only the node affinity.
+/// Copies the scheduling directives that a suspended job may change: node selector, tolerations, scheduling gates and
+/// node affinity.
 fn copy_scheduling_directives(from: &Value, to: &mut Value) {
     for field in ["nodeSelector", "tolerations", "schedulingGates"] {
         object::copy_field(from, to, field);
     }
-    const NODES: &str = "nodeAffinity";
+    const NODE_AFFINITY: &str = "nodeAffinity";
     let expected = at(from, "affinity");
     match (expected.is_null(), is_set(to, "affinity")) {
-        (false, true) => object::copy_field(expected, &mut to["affinity"], NODES),
-        (false, false) if !at(expected, NODES).is_null() => {
-            object::set_field(to, "affinity", json!({NODES: at(expected, NODES)}))
+        (false, true) => object::copy_field(expected, &mut to["affinity"], NODE_AFFINITY),
+        (false, false) if !at(expected, NODE_AFFINITY).is_null() => {
+            object::set_field(to, "affinity", json!({NODE_AFFINITY: at(expected, NODE_AFFINITY)}))
         }
         (false, false) => object::set_field(to, "affinity", json!({})),
         (true, true) => {
-            object::remove_field(&mut to["affinity"], NODES);
+            object::remove_field(&mut to["affinity"], NODE_AFFINITY);
             if to["affinity"].as_object().is_some_and(serde_json::Map::is_empty) {
                 object::remove_field(to, "affinity");
             }

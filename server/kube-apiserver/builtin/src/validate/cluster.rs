@@ -37,7 +37,7 @@ pub(super) fn validate_lease(e: &mut Errors, object: &Value) {
     e.non_negative("spec.leaseTransitions", at(spec, "leaseTransitions"));
     if let Some(strategy) = at(spec, "strategy").as_str() {
         if strategy.contains('/') {
-            e.names("spec.strategy.strategy", strategy, qualified_name(strategy));
+            e.push_name_errors("spec.strategy.strategy", strategy, qualified_name(strategy));
         } else if strategy != "OldestEmulationVersion" {
             e.unsupported("spec.strategy.strategy", &json!(strategy), &["OldestEmulationVersion"]);
         }
@@ -82,10 +82,10 @@ fn validate_taints(e: &mut Errors, object: &Value) {
         // kube-apiserver reports taints under this path.
         let path = format!("metadata.taints[{index}]");
         let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));
-        e.names(&format!("{path}.key"), key, qualified_name(key));
-        let reason = label_value(value);
-        if !reason.is_empty() {
-            e.invalid(format!("{path}.value"), &json!(value), reason.join(";"));
+        e.push_name_errors(&format!("{path}.key"), key, qualified_name(key));
+        let reasons = label_value(value);
+        if !reasons.is_empty() {
+            e.invalid(format!("{path}.value"), &json!(value), reasons.join(";"));
         }
         if effect.is_empty() {
             e.required(format!("{path}.effect"), "");
@@ -93,9 +93,9 @@ fn validate_taints(e: &mut Errors, object: &Value) {
             e.unsupported(format!("{path}.effect"), &json!(effect), &EFFECTS);
         }
         if seen.contains(&(key, effect)) {
-            let shown = format_internal_struct("core.Taint", taint);
+            let taint_text = format_internal_struct("core.Taint", taint);
             let detail = "taints must be unique by key and effect pair";
-            e.push(super::FieldError::new(super::FieldErrorKind::Duplicate, &path, Some(shown), detail));
+            e.push(super::FieldError::new(super::FieldErrorKind::Duplicate, &path, Some(taint_text), detail));
         }
         seen.push((key, effect));
     }
@@ -105,9 +105,9 @@ pub(super) fn validate_node_update(e: &mut Errors, old: &Value, new: &Value) {
     validate_node_resources(e, new);
     let addresses = items(new, "status.addresses");
     for (index, address) in addresses.iter().enumerate().filter(|(index, one)| addresses[..*index].contains(one)) {
-        let shown = format!("{{\"Type\":{},\"Address\":{}}}", at(address, "type"), at(address, "address"));
+        let address_text = format!("{{\"Type\":{},\"Address\":{}}}", at(address, "type"), at(address, "address"));
         let kind = super::FieldErrorKind::Duplicate;
-        e.push(super::FieldError::new(kind, format!("status.addresses[{index}]"), Some(shown), ""));
+        e.push(super::FieldError::new(kind, format!("status.addresses[{index}]"), Some(address_text), ""));
     }
     let (before, after) = (items(old, "spec.podCIDRs"), items(new, "spec.podCIDRs"));
     let changes = if before.len() == after.len() {
@@ -144,7 +144,7 @@ pub(super) fn validate_signing_request(e: &mut Errors, object: &Value) {
     } else {
         match signer.split_once('/') {
             Some((domain, path)) if !path.is_empty() => {
-                e.names("spec.signerName", domain, dns1123_subdomain(domain));
+                e.push_name_errors("spec.signerName", domain, dns1123_subdomain(domain));
                 if !domain.contains('.') {
                     e.invalid(
                         "spec.signerName",
@@ -266,7 +266,7 @@ pub(super) fn validate_runtime_class(e: &mut Errors, object: &Value) {
     if handler.is_empty() {
         e.required("handler", "");
     } else {
-        e.names("handler", handler, dns1123_label(handler));
+        e.push_name_errors("handler", handler, dns1123_label(handler));
     }
     if is_set(object, "overhead") {
         let limits = json!({"limits": at(object, "overhead.podFixed")});
@@ -278,9 +278,9 @@ pub(super) fn validate_runtime_class(e: &mut Errors, object: &Value) {
     let tolerations = items(scheduling, "tolerations");
     for (index, toleration) in tolerations.iter().enumerate() {
         if tolerations[..index].contains(toleration) {
-            let shown = format_internal_struct("core.Toleration", toleration);
+            let toleration_text = format_internal_struct("core.Toleration", toleration);
             let path = format!("scheduling.tolerations[{index}]");
-            e.push(super::FieldError::new(super::FieldErrorKind::Duplicate, path, Some(shown), ""));
+            e.push(super::FieldError::new(super::FieldErrorKind::Duplicate, path, Some(toleration_text), ""));
         }
     }
 }
@@ -299,10 +299,10 @@ pub(super) fn validate_finalizers(e: &mut Errors, object: &Value, indexed: bool)
     for (index, finalizer) in items(object, "spec.finalizers").iter().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();
         let path = if indexed { format!("spec.finalizers[{index}]") } else { "spec.finalizers".to_owned() };
-        let reason = qualified_name(name);
+        let reasons = qualified_name(name);
         // Both the generic and the core validation report this error.
-        let times = if reason.is_empty() { 2 } else { 1 };
-        e.names(&path, name, reason);
+        let times = if reasons.is_empty() { 2 } else { 1 };
+        e.push_name_errors(&path, name, reasons);
         if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
             for _ in 0..times {
                 e.invalid(&path, &json!(name), "name is neither a standard finalizer name nor is it fully qualified");

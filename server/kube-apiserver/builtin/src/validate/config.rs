@@ -9,20 +9,20 @@ const KEY_ERROR: &str = "a valid config key must consist of alphanumeric charact
 
 /// `IsConfigMapKey`.
 pub(super) fn key_errors(key: &str) -> Vec<String> {
-    let mut reason = Vec::new();
+    let mut reasons = Vec::new();
     if key.len() > 253 {
-        reason.push("must be no more than 253 characters".to_owned());
+        reasons.push("must be no more than 253 characters".to_owned());
     }
     if key.is_empty() || !key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) {
-        reason.push(KEY_ERROR.to_owned());
+        reasons.push(KEY_ERROR.to_owned());
     }
     match key {
-        "." => reason.push("must not be '.'".to_owned()),
-        ".." => reason.push("must not be '..'".to_owned()),
-        _ if key.starts_with("..") => reason.push("must not start with '..'".to_owned()),
+        "." => reasons.push("must not be '.'".to_owned()),
+        ".." => reasons.push("must not be '..'".to_owned()),
+        _ if key.starts_with("..") => reasons.push("must not start with '..'".to_owned()),
         _ => {}
     }
-    reason
+    reasons
 }
 
 fn size_bytes(value: &Value) -> usize {
@@ -32,14 +32,14 @@ fn size_bytes(value: &Value) -> usize {
 pub(super) fn validate_config_map(e: &mut Errors, object: &Value) {
     let mut total = 0;
     for (name, value) in fields(object, "data") {
-        e.names(&format!("data[{name}]"), name, key_errors(name));
+        e.push_name_errors(&format!("data[{name}]"), name, key_errors(name));
         if fields(object, "binaryData").contains_key(name) {
             e.invalid(format!("data[{name}]"), &json!(name), "duplicate of key present in binaryData");
         }
         total += size_bytes(value);
     }
     for (name, value) in fields(object, "binaryData") {
-        e.names(&format!("binaryData[{name}]"), name, key_errors(name));
+        e.push_name_errors(&format!("binaryData[{name}]"), name, key_errors(name));
         total += size_bytes(value) / 4 * 3;
     }
     if total > MAX_SIZE_BYTES {
@@ -56,14 +56,14 @@ pub(super) fn validate_config_map(e: &mut Errors, object: &Value) {
 pub(super) fn validate_secret(e: &mut Errors, object: &Value) {
     let mut total = 0;
     for (name, value) in fields(object, "data") {
-        e.names(&format!("data[{name}]"), name, key_errors(name));
+        e.push_name_errors(&format!("data[{name}]"), name, key_errors(name));
         total += size_bytes(value) / 4 * 3;
     }
     if total > MAX_SIZE_BYTES {
         e.push(FieldError::too_long("data", MAX_SIZE_BYTES));
     }
     let data = fields(object, "data");
-    let mut needs = |name: &str| {
+    let mut require_key = |name: &str| {
         if !data.contains_key(name) {
             e.required(format!("data[{name}]"), "");
         }
@@ -77,7 +77,7 @@ pub(super) fn validate_secret(e: &mut Errors, object: &Value) {
         }
         kind @ ("kubernetes.io/dockercfg" | "kubernetes.io/dockerconfigjson") => {
             let name = if kind.ends_with("json") { ".dockerconfigjson" } else { ".dockercfg" };
-            needs(name);
+            require_key(name);
             if let Some(Value::String(encoded)) = data.get(name)
                 && let Ok(decoded) = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, encoded)
                 && let Err(reason) = crowsnest_schema::decode::parse_json(&decoded)
@@ -93,8 +93,8 @@ pub(super) fn validate_secret(e: &mut Errors, object: &Value) {
             e.required("data[ssh-privatekey]", "");
         }
         "kubernetes.io/tls" => {
-            needs("tls.crt");
-            needs("tls.key");
+            require_key("tls.crt");
+            require_key("tls.key");
         }
         _ => {}
     }
@@ -107,13 +107,13 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
     if at(old, "immutable") != true {
         return;
     }
-    const WHY: &str = "field is immutable when `immutable` is set";
+    const REASON: &str = "field is immutable when `immutable` is set";
     if at(new, "immutable") != true {
-        e.forbidden("immutable", WHY);
+        e.forbidden("immutable", REASON);
     }
     for field in ["data", "binaryData"] {
         if at(old, field) != at(new, field) {
-            e.forbidden(field, WHY);
+            e.forbidden(field, REASON);
         }
     }
 }

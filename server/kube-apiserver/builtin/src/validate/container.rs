@@ -40,7 +40,7 @@ pub(super) struct Pod<'a> {
 }
 
 impl Pod<'_> {
-    fn grace(&self) -> Option<i64> {
+    fn grace_period(&self) -> Option<i64> {
         number(self.spec, "terminationGracePeriodSeconds")
     }
 
@@ -73,10 +73,10 @@ pub(super) fn validate_containers<'a>(
         }
         match container_type {
             ContainerType::Main => {
-                probe::validate_handlers(e, container, pod.grace(), &path);
+                probe::validate_handlers(e, container, pod.grace_period(), &path);
                 validate_restart_policy(e, container, &path);
             }
-            ContainerType::Init => validate_init_container(e, container, pod.grace(), list, &path),
+            ContainerType::Init => validate_init_container(e, container, pod.grace_period(), list, &path),
             ContainerType::Ephemeral => validate_ephemeral_container(e, container, pod, &path),
         }
     }
@@ -135,7 +135,7 @@ fn validate_init_container(e: &mut Errors, container: &Value, grace: Option<i64>
 }
 
 fn validate_ephemeral_container(e: &mut Errors, container: &Value, pod: &Pod<'_>, path: &str) {
-    const WHY: &str = "cannot be set for an Ephemeral Container";
+    const REASON: &str = "cannot be set for an Ephemeral Container";
     let target = text(container, "targetContainerName");
     let mut others = items(pod.spec, "containers").iter().chain(items(pod.spec, "initContainers"));
     if !target.is_empty() && !others.any(|other| text(other, "name") == target) {
@@ -149,13 +149,13 @@ fn validate_ephemeral_container(e: &mut Errors, container: &Value, pod: &Pod<'_>
             _ => false,
         };
         if filled {
-            e.forbidden(format!("{path}.{field}"), WHY);
+            e.forbidden(format!("{path}.{field}"), REASON);
         }
     }
     for (index, mount) in items(container, "volumeMounts").iter().enumerate() {
         for field in ["subPath", "subPathExpr"] {
             if !is_unset(mount, field) {
-                e.forbidden(format!("{path}.volumeMounts[{index}].{field}"), WHY);
+                e.forbidden(format!("{path}.volumeMounts[{index}].{field}"), REASON);
             }
         }
     }
@@ -177,7 +177,7 @@ fn validate_common_fields(e: &mut Errors, container: &Value, pod: &Pod<'_>, path
     if name.is_empty() {
         e.required(format!("{path}.name"), "");
     } else {
-        e.names(&format!("{path}.name"), name, dns1123_label(name));
+        e.push_name_errors(&format!("{path}.name"), name, dns1123_label(name));
     }
     if text(container, "image").is_empty() {
         e.required(format!("{path}.image"), "");
@@ -228,11 +228,11 @@ fn validate_ports(e: &mut Errors, container: &Value, path: &str) {
         let path = format!("{path}.ports[{index}]");
         let name = text(port, "name");
         if !name.is_empty() {
-            let reason = port_name_errors(name);
-            if reason.is_empty() && !names.insert(name) {
+            let reasons = port_name_errors(name);
+            if reasons.is_empty() && !names.insert(name) {
                 e.duplicate(format!("{path}.name"), &json!(name));
             }
-            e.names(&format!("{path}.name"), name, reason);
+            e.push_name_errors(&format!("{path}.name"), name, reasons);
         }
         match number(port, "containerPort").unwrap_or(0) {
             0 => e.required(format!("{path}.containerPort"), ""),
@@ -312,28 +312,28 @@ pub(super) fn validate_object_field_selector(e: &mut Errors, reference: &Value, 
         }
     }
     let (version, field) = (text(reference, "apiVersion"), text(reference, "fieldPath"));
-    let at_path = format!("{path}.fieldPath");
+    let field_path = format!("{path}.fieldPath");
     if version != "v1" {
         let reason = format!("error converting fieldPath: unsupported pod version: {version}");
-        return e.invalid(at_path, &json!(field), reason);
+        return e.invalid(field_path, &json!(field), reason);
     }
     let subscript = field.split_once("['").and_then(|(head, rest)| Some((head, rest.strip_suffix("']")?)));
     match subscript {
         Some(("metadata.annotations", key)) => {
-            return e.names(path, &key.to_lowercase(), qualified_name(&key.to_lowercase()));
+            return e.push_name_errors(path, &key.to_lowercase(), qualified_name(&key.to_lowercase()));
         }
-        Some(("metadata.labels", key)) => return e.names(path, key, qualified_name(key)),
+        Some(("metadata.labels", key)) => return e.push_name_errors(path, key, qualified_name(key)),
         Some(_) => {
             let reason = format!("error converting fieldPath: field label does not support subscript: {field}");
-            return e.invalid(at_path, &json!(field), reason);
+            return e.invalid(field_path, &json!(field), reason);
         }
         None => {}
     }
     if !DOWNWARD_FIELDS.contains(&field) {
         let reason = format!("error converting fieldPath: field label not supported: {field}");
-        e.invalid(at_path, &json!(field), reason);
+        e.invalid(field_path, &json!(field), reason);
     } else if !supported.contains(&field) {
-        e.unsupported(at_path, &json!(field), supported);
+        e.unsupported(field_path, &json!(field), supported);
     }
 }
 
@@ -352,9 +352,9 @@ fn validate_security_context(e: &mut Errors, context: &Value, host_users: bool, 
     }
     validate_seccomp_profile(e, at(context, "seccompProfile"), &format!("{path}.seccompProfile"));
     if at(context, "allowPrivilegeEscalation") == false {
-        const WHY: &str = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
+        const REASON: &str = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
         if flag(context, "privileged") {
-            e.push(super::go::invalid_struct(path, context, "core.SecurityContext", WHY));
+            e.push(super::go::invalid_struct(path, context, "core.SecurityContext", REASON));
         }
         for _ in items(context, "capabilities.add").iter().filter(|c| *c == "CAP_SYS_ADMIN") {
             let reason = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";

@@ -1,4 +1,4 @@
-//! Validates cron schedules like `robfig/cron`. Used by `batch`; has no side effects.
+//! Validates cron schedules like `robfig/cron`. Has no side effects.
 
 /// Bounds of the five fields, and names that can replace numbers.
 const FIELDS: [(u32, u32, &[&str]); 5] = [

@@ -21,7 +21,7 @@ pub(super) fn format_difference(name: &str, old: &Value, new: &Value) -> String 
 /// A run of equal lines: start in both texts, and length.
 type Block = (usize, usize, usize);
 
-/// Finds runs of equal lines of two texts, as `SequenceMatcher` of difflib.
+/// Finds runs of equal lines in two texts, like `SequenceMatcher` of difflib.
 struct Matcher<'a> {
     old: Vec<&'a str>,
     /// Positions of each line in the new text.

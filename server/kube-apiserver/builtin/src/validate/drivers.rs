@@ -27,10 +27,10 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
         "CSIDriver" => {
             validate_csi_driver(e, at(new, "spec"));
             // kube-apiserver reports `attachRequired` under this name.
-            for (field, shown) in
+            for (field, reported_field) in
                 [("attachRequired", "spec.attachedRequired"), ("volumeLifecycleModes", "spec.volumeLifecycleModes")]
             {
-                e.immutable(shown, at(at(old, "spec"), field), at(at(new, "spec"), field));
+                e.immutable(reported_field, at(at(old, "spec"), field), at(at(new, "spec"), field));
             }
         }
         "CSINode" => {
@@ -40,10 +40,10 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
                 for after in items(new, "spec.drivers").iter().filter(|after| after["name"] == before["name"]) {
                     if immutable_part(before) != immutable_part(after) {
                         // The number of volumes that a node supports can change.
-                        let shown = json!({"name": after["name"], "nodeID": after["nodeID"], "topologyKeys": after["topologyKeys"]});
+                        let reported_driver = json!({"name": after["name"], "nodeID": after["nodeID"], "topologyKeys": after["topologyKeys"]});
                         e.push(go::invalid_struct(
                             "spec.drivers",
-                            &shown,
+                            &reported_driver,
                             "storage.CSINodeDriver",
                             "field is immutable",
                         ));
@@ -81,13 +81,13 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
 }
 
 fn validate_csi_driver(e: &mut Errors, spec: &Value) {
-    for (field, shown) in [
+    for (field, reported_field) in [
         ("attachRequired", "attachedRequired"),
         ("podInfoOnMount", "podInfoOnMount"),
         ("storageCapacity", "storageCapacity"),
     ] {
         if !is_set(spec, field) {
-            e.required(format!("spec.{shown}"), "");
+            e.required(format!("spec.{reported_field}"), "");
         }
     }
     let policy = at(spec, "fsGroupPolicy");
@@ -151,7 +151,7 @@ fn validate_csi_node(e: &mut Errors, drivers: &[Value]) {
                 e.duplicate(&path, key);
             }
             let key = key.as_str().unwrap_or_default();
-            e.names(&path, key, qualified_name(key));
+            e.push_name_errors(&path, key, qualified_name(key));
         }
     }
 }
@@ -173,9 +173,9 @@ fn validate_volume_attachment(e: &mut Errors, spec: &Value) {
         ),
     }
     let node = text(spec, "nodeName");
-    e.names("spec.nodeName", node, dns1123_subdomain(node));
+    e.push_name_errors("spec.nodeName", node, dns1123_subdomain(node));
     if let Some(name) = at(spec, "source.persistentVolumeName").as_str() {
-        e.names("spec.source.persistentVolumeName", name, dns1123_subdomain(name));
+        e.push_name_errors("spec.source.persistentVolumeName", name, dns1123_subdomain(name));
     }
 }
 
@@ -184,7 +184,7 @@ fn validate_storage_capacity(e: &mut Errors, object: &Value) {
         validate_label_selector(e, at(object, "nodeTopology"), "nodeTopology");
     }
     let class = text(object, "storageClassName");
-    e.names("storageClassName", class, dns1123_subdomain(class));
+    e.push_name_errors("storageClassName", class, dns1123_subdomain(class));
     let amount = at(object, "capacity");
     if super::resources::amount(amount).is_some_and(|amount| amount.sign() < 0) {
         e.invalid("capacity", amount, "must be greater than or equal to 0");

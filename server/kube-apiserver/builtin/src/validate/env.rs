@@ -35,7 +35,7 @@ pub(super) fn validate_environment(e: &mut Errors, container: &Value, path: &str
         if name.is_empty() {
             e.required(format!("{path}.name"), "");
         } else {
-            e.names(&format!("{path}.name"), name, env_name_errors(name));
+            e.push_name_errors(&format!("{path}.name"), name, env_name_errors(name));
         }
         if is_set(variable, "valueFrom") {
             validate_value_from(e, variable, &format!("{path}.valueFrom"));
@@ -45,7 +45,7 @@ pub(super) fn validate_environment(e: &mut Errors, container: &Value, path: &str
     for (index, source) in items(container, "envFrom").iter().enumerate() {
         let path = format!("{list}[{index}]");
         let prefix = text(source, "prefix");
-        e.names(&format!("{path}.prefix"), prefix, env_name_errors(prefix));
+        e.push_name_errors(&format!("{path}.prefix"), prefix, env_name_errors(prefix));
         let mut sources = 0;
         for kind in ["configMapRef", "secretRef"] {
             if is_set(source, kind) {
@@ -54,7 +54,7 @@ pub(super) fn validate_environment(e: &mut Errors, container: &Value, path: &str
                 if name.is_empty() {
                     e.required(field, "");
                 } else {
-                    e.names(&field, name, dns1123_subdomain(name));
+                    e.push_name_errors(&field, name, dns1123_subdomain(name));
                 }
             }
         }
@@ -82,12 +82,12 @@ fn validate_value_from(e: &mut Errors, variable: &Value, path: &str) {
             sources += 1;
             let (path, reference) = (format!("{path}.{kind}"), at(source, kind));
             let name = text(reference, "name");
-            e.names(&format!("{path}.name"), name, dns1123_subdomain(name));
+            e.push_name_errors(&format!("{path}.name"), name, dns1123_subdomain(name));
             let key = text(reference, "key");
             if key.is_empty() {
                 e.required(format!("{path}.key"), "");
             } else {
-                e.names(&format!("{path}.key"), key, config::key_errors(key));
+                e.push_name_errors(&format!("{path}.key"), key, config::key_errors(key));
             }
         }
     }
@@ -113,12 +113,12 @@ fn validate_file_key_ref(e: &mut Errors, reference: &Value, path: &str) {
     if key.is_empty() {
         e.required(format!("{path}.key"), "");
     } else {
-        e.names(&format!("{path}.key"), key, env_name_errors(key));
+        e.push_name_errors(&format!("{path}.key"), key, env_name_errors(key));
     }
     if volume.is_empty() {
         e.required(format!("{path}.volumeName"), "");
     } else {
-        e.names(&format!("{path}.volumeName"), volume, dns1123_label(volume));
+        e.push_name_errors(&format!("{path}.volumeName"), volume, dns1123_label(volume));
     }
     if file.is_empty() {
         e.required(format!("{path}.path"), "");

@@ -1,4 +1,4 @@
-//! Validation of events in both of their API groups. Used by the strategy; has no side effects.
+//! Validation of events in both of their API groups. Has no side effects.
 
 use super::{Errors, Value, are_equal, at, go, is_unset, json, qualified_name, text};
 
@@ -46,15 +46,15 @@ pub(super) fn update(e: &mut Errors, group: &str, namespace: &str, (old, new): (
     if !are_equal(at(old, "series"), at(new, "series")) {
         validate_series(e, at(new, "series"));
     }
-    for (field, shown) in IMMUTABLE_FIELDS {
+    for (field, reported_field) in IMMUTABLE_FIELDS {
         let (before, after) = (at(old, field), at(new, field));
         if !are_equal(before, after) {
             let reason = "field is immutable";
             match field {
-                "regarding" => e.push(go::invalid_struct(shown, after, "core.ObjectReference", reason)),
-                "related" => e.push(go::invalid_struct(shown, after, "*core.ObjectReference", reason)),
-                _ if after.is_null() && before.is_string() => e.invalid(shown, &json!(""), reason),
-                _ => e.invalid(shown, after, reason),
+                "regarding" => e.push(go::invalid_struct(reported_field, after, "core.ObjectReference", reason)),
+                "related" => e.push(go::invalid_struct(reported_field, after, "*core.ObjectReference", reason)),
+                _ if after.is_null() && before.is_string() => e.invalid(reported_field, &json!(""), reason),
+                _ => e.invalid(reported_field, after, reason),
             }
         }
     }
@@ -63,8 +63,8 @@ pub(super) fn update(e: &mut Errors, group: &str, namespace: &str, (old, new): (
 fn validate_legacy_rules(e: &mut Errors, group: &str, namespace: &str, object: &Value) {
     const FIELD: &str = "involvedObject.namespace";
     let involved = first_non_empty(object, [FIELD, "regarding.namespace"]);
-    let new = !is_unset(object, "eventTime");
-    let is_mismatch = match (involved.is_empty(), new) {
+    let has_event_time = !is_unset(object, "eventTime");
+    let is_mismatch = match (involved.is_empty(), has_event_time) {
         (true, true) => !matches!(namespace, "default" | "kube-system"),
         (true, false) => !matches!(namespace, "default" | ""),
         (false, true) => false,
@@ -73,7 +73,7 @@ fn validate_legacy_rules(e: &mut Errors, group: &str, namespace: &str, object: &
     if is_mismatch {
         e.invalid(FIELD, &json!(involved), "does not match event.namespace");
     }
-    if new {
+    if has_event_time {
         validate_reporter(e, group, object);
     }
 }
@@ -84,7 +84,7 @@ fn validate_reporter(e: &mut Errors, group: &str, object: &Value) {
     if controller.is_empty() {
         e.required(field, "");
     }
-    e.names(field, controller, qualified_name(controller));
+    e.push_name_errors(field, controller, qualified_name(controller));
     for field in ["reportingInstance", "action", "reason"] {
         let value = text(object, field);
         if value.is_empty() {
@@ -112,16 +112,16 @@ fn validate_series(e: &mut Errors, series: &Value) {
 }
 
 /// Rules of the newer group, `events.k8s.io`, in addition to those of both groups.
-fn validate_events_group_rules(e: &mut Errors, object: &Value, new: bool) {
+fn validate_events_group_rules(e: &mut Errors, object: &Value, has_event_time: bool) {
     validate_series(e, at(object, "series"));
-    if !new {
+    if !has_event_time {
         e.required("eventTime", "");
     }
     let kind = text(object, "type");
     if !matches!(kind, "Normal" | "Warning") {
         e.invalid("type", &json!(""), format!("has invalid value: {kind}"));
     }
-    for (field, shown) in [
+    for (field, reported_field) in [
         ("deprecatedFirstTimestamp", "firstTimestamp"),
         ("deprecatedLastTimestamp", "lastTimestamp"),
         ("deprecatedCount", "count"),
@@ -130,7 +130,7 @@ fn validate_events_group_rules(e: &mut Errors, object: &Value, new: bool) {
         let value = at(object, field);
         let empty = value.is_null() || value == 0 || value.as_object().is_some_and(serde_json::Map::is_empty);
         if !empty {
-            e.invalid(shown, &json!(""), "needs to be unset");
+            e.invalid(reported_field, &json!(""), "needs to be unset");
         }
     }
 }

@@ -14,15 +14,15 @@ const NOT_NEGATIVE: &str = "must be a non-negative integer";
 pub(super) fn validate_flow_schema(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     let (field, precedence) = ("spec.matchingPrecedence", number(spec, "matchingPrecedence").unwrap_or(0));
-    let shown = json!(precedence);
+    let value = json!(precedence);
     if precedence <= 0 {
-        e.invalid(field, &shown, "must be a positive value");
+        e.invalid(field, &value, "must be a positive value");
     }
     if precedence > 10_000 {
-        e.invalid(field, &shown, "must not be greater than 10000");
+        e.invalid(field, &value, "must not be greater than 10000");
     }
     if precedence == 1 && text(object, "metadata.name") != "exempt" {
-        e.invalid(field, &shown, "only the schema named 'exempt' may have matchingPrecedence 1");
+        e.invalid(field, &value, "only the schema named 'exempt' may have matchingPrecedence 1");
     }
     let method = at(spec, "distinguisherMethod");
     if !method.is_null() && !matches!(text(method, "type"), "ByNamespace" | "ByUser") {
@@ -33,7 +33,7 @@ pub(super) fn validate_flow_schema(e: &mut Errors, object: &Value) {
     if level.is_empty() {
         e.required(field, "must reference a priority level");
     } else {
-        e.names(field, level, dns1123_subdomain(level));
+        e.push_name_errors(field, level, dns1123_subdomain(level));
     }
     for (index, rule) in items(spec, "rules").iter().enumerate() {
         validate_rule(e, rule, &format!("spec.rules[{index}]"));
@@ -74,13 +74,13 @@ fn validate_subject(e: &mut Errors, subject: &Value, path: &str) {
         if name.is_empty() {
             e.required(format!("{member_path}.name"), "");
         } else if kind == "ServiceAccount" && name != "*" {
-            e.names(&format!("{member_path}.name"), name, dns1123_subdomain(name));
+            e.push_name_errors(&format!("{member_path}.name"), name, dns1123_subdomain(name));
         }
         if kind == "ServiceAccount" {
             let (field, namespace) = (format!("{member_path}.namespace"), text(found, "namespace"));
             match namespace {
                 "" => e.required(field, "must specify namespace for service account"),
-                namespace => e.names(&field, namespace, dns1123_label(namespace)),
+                namespace => e.push_name_errors(&field, namespace, dns1123_label(namespace)),
             }
         }
     }
@@ -106,16 +106,16 @@ fn validate_wildcard_list(
     required: &str,
 ) -> bool {
     let list = items(rule, field);
-    let at_list = format!("{path}.{field}");
+    let list_path = format!("{path}.{field}");
     if list.is_empty() {
-        e.required(at_list, required);
+        e.required(list_path, required);
         return false;
     }
     if !has_wildcard(list) {
         return true;
     }
     if list.len() > 1 {
-        e.invalid(at_list, at(rule, field), format!("if '*' is present, must not specify other {item_name}"));
+        e.invalid(list_path, at(rule, field), format!("if '*' is present, must not specify other {item_name}"));
     }
     false
 }
@@ -147,7 +147,7 @@ fn validate_resource_rule(e: &mut Errors, rule: &Value, path: &str) {
         let problems = dns1123_label(name).into_iter();
         let reason =
             problems.map(|reason| format!("each member of this list must be '*' or a DNS-1123 label; {reason}"));
-        e.names(&format!("{path}.namespaces[{index}]"), name, reason.collect());
+        e.push_name_errors(&format!("{path}.namespaces[{index}]"), name, reason.collect());
     }
 }
 

@@ -23,19 +23,19 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
         for (position, host) in items(tls, "hosts").iter().enumerate() {
             let (host, path) = (host.as_str().unwrap_or_default(), format!("spec.tls[{index}].hosts[{position}]"));
             if host.contains('*') {
-                e.names(&path, host, wildcard_errors(host));
+                e.push_name_errors(&path, host, wildcard_errors(host));
             } else {
-                e.names(&path, host, dns1123_subdomain(host));
+                e.push_name_errors(&path, host, dns1123_subdomain(host));
             }
         }
         let secret = text(tls, "secretName");
         if !secret.is_empty() {
-            e.names(&format!("spec.tls[{index}].secretName"), secret, dns1123_subdomain(secret));
+            e.push_name_errors(&format!("spec.tls[{index}].secretName"), secret, dns1123_subdomain(secret));
         }
     }
     let class = at(spec, "ingressClassName").as_str();
     if let Some(class) = class {
-        e.names("spec.ingressClassName", class, dns1123_subdomain(class));
+        e.push_name_errors("spec.ingressClassName", class, dns1123_subdomain(class));
     }
 }
 
@@ -63,7 +63,7 @@ fn validate_rule(e: &mut Errors, rule: &Value, path: &str) {
             e.invalid(format!("{path}.host"), &json!(host), "must be a DNS name, not an IP address");
         }
         let reason = if host.contains('*') { wildcard_errors(host) } else { dns1123_subdomain(host) };
-        e.names(&format!("{path}.host"), host, reason);
+        e.push_name_errors(&format!("{path}.host"), host, reason);
     }
     if !is_set(rule, "http") {
         return;
@@ -123,11 +123,11 @@ fn validate_backend(e: &mut Errors, backend: &Value, path: &str) {
             if name.is_empty() {
                 e.required(format!("{path}.name"), "");
             } else {
-                e.names(&format!("{path}.name"), name, dns1123_label(name));
+                e.push_name_errors(&format!("{path}.name"), name, dns1123_label(name));
             }
             let (port, number) = (text(service, "port.name"), number(service, "port.number").unwrap_or(0));
             match (port.is_empty(), number) {
-                (false, 0) => e.names(&format!("{path}.port.name"), port, port_name_errors(port)),
+                (false, 0) => e.push_name_errors(&format!("{path}.port.name"), port, port_name_errors(port)),
                 (false, _) => e.invalid(backend_path, &json!(""), "cannot set both port name & port number"),
                 (true, 0) => e.required(backend_path, "port name or number is required"),
                 (true, number) => {
@@ -143,14 +143,14 @@ fn validate_backend(e: &mut Errors, backend: &Value, path: &str) {
 /// `validateIngressTypedLocalObjectReference`.
 fn validate_resource_reference(e: &mut Errors, reference: &Value, path: &str) {
     if let Some(group) = at(reference, "apiGroup").as_str() {
-        e.names(&format!("{path}.apiGroup"), group, dns1123_subdomain(group));
+        e.push_name_errors(&format!("{path}.apiGroup"), group, dns1123_subdomain(group));
     }
     for field in ["kind", "name"] {
         let (value, path) = (text(reference, field), format!("{path}.{field}"));
         if value.is_empty() {
             e.required(path, "");
         } else {
-            e.names(&path, value, path_segment(value, false));
+            e.push_name_errors(&path, value, path_segment(value, false));
         }
     }
 }
@@ -163,7 +163,7 @@ pub(super) fn validate_domain_prefixed_path(e: &mut Errors, field: &str, value: 
     }
     match value.split_once('/') {
         Some((host, path)) if !host.is_empty() && !path.is_empty() => {
-            e.names(field, host, dns1123_subdomain(host));
+            e.push_name_errors(field, host, dns1123_subdomain(host));
             if !path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b)) {
                 e.invalid(field, &json!(path), PATH);
             }
@@ -187,7 +187,7 @@ pub(super) fn validate_ingress_class(e: &mut Errors, object: &Value) {
     const NAMESPACE: &str = "spec.parameters.namespace";
     match (text(parameters, "scope"), namespace) {
         ("Namespace", None) => e.required(NAMESPACE, "`parameters.scope` is set to 'Namespace'"),
-        ("Namespace", Some(name)) => e.names(NAMESPACE, name, dns1123_label(name)),
+        ("Namespace", Some(name)) => e.push_name_errors(NAMESPACE, name, dns1123_label(name)),
         ("Cluster", Some(_)) => e.forbidden(NAMESPACE, "`parameters.scope` is set to 'Cluster'"),
         ("Cluster", None) => {}
         _ if !is_set(parameters, "scope") => e.required("spec.parameters.scope", ""),

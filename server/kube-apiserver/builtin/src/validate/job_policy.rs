@@ -1,4 +1,4 @@
-//! Validation of failure and success policies of jobs. Used by `batch`; has no side effects.
+//! Validation of failure and success policies of jobs. Has no side effects.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ const MAX_RULES: usize = 20;
 /// Longest list of indexes in bytes.
 const MAX_INDEXES_BYTES: usize = 64 * 1024;
 
-/// An error without a value.
+/// Adds an `Invalid` error that does not print the value.
 fn push_error_without_value(e: &mut Errors, path: &str, reason: &str) {
     e.push(FieldError::new(FieldErrorKind::Invalid, path, None, reason));
 }
@@ -45,13 +45,13 @@ pub(super) fn validate_failure_policy(e: &mut Errors, spec: &Value, path: &str) 
         } else {
             require_one_of(e, &format!("{path}.action"), action, &["Count", "FailIndex", "FailJob", "Ignore"]);
         }
-        let codes = is_set(rule, "onExitCodes");
-        if codes {
+        let has_exit_codes = is_set(rule, "onExitCodes");
+        if has_exit_codes {
             validate_exit_codes(e, at(rule, "onExitCodes"), &names, &format!("{path}.onExitCodes"));
         }
         let conditions = items(rule, "onPodConditions");
         validate_pod_conditions(e, conditions, &format!("{path}.onPodConditions"));
-        match (codes, conditions.is_empty()) {
+        match (has_exit_codes, conditions.is_empty()) {
             (true, false) => {
                 push_error_without_value(e, &path, "specifying both OnExitCodes and OnPodConditions is not supported")
             }
@@ -69,7 +69,7 @@ fn validate_pod_conditions(e: &mut Errors, conditions: &[Value], path: &str) {
     }
     for (index, condition) in conditions.iter().enumerate() {
         let (path, kind) = (format!("{path}[{index}]"), text(condition, "type"));
-        e.names(&format!("{path}.type"), kind, qualified_name(kind));
+        e.push_name_errors(&format!("{path}.type"), kind, qualified_name(kind));
         require_one_of(e, &format!("{path}.status"), at(condition, "status"), &["False", "True", "Unknown"]);
     }
 }
@@ -114,16 +114,16 @@ pub(super) fn validate_success_policy(e: &mut Errors, spec: &Value, path: &str) 
         if !is_set(rule, "succeededCount") && !is_set(rule, "succeededIndexes") {
             e.required(&path, "at least one of succeededCount or succeededIndexes must be specified");
         }
-        let mut named = None;
+        let mut index_count = None;
         if let Some(indexes) = at(rule, "succeededIndexes").as_str() {
             let field = format!("{path}.succeededIndexes");
             if indexes.len() > MAX_INDEXES_BYTES {
                 e.push(FieldError::too_long(field.clone(), MAX_INDEXES_BYTES));
             }
             match count_indexes(indexes, completions) {
-                Ok(total) => named = Some(total),
+                Ok(total) => index_count = Some(total),
                 Err(reason) => {
-                    named = Some(0);
+                    index_count = Some(0);
                     e.invalid(field, &json!(indexes), format!("error parsing succeededIndexes: {reason}"));
                 }
             }
@@ -134,11 +134,11 @@ pub(super) fn validate_success_policy(e: &mut Errors, spec: &Value, path: &str) 
             let reason = format!("must be less than or equal to {completions} (the number of specified completions)");
             e.invalid(&field, &json!(count), reason);
         }
-        if let (Some(named), Some(count)) = (named, number(rule, "succeededCount"))
-            && count > named
+        if let (Some(index_count), Some(count)) = (index_count, number(rule, "succeededCount"))
+            && count > index_count
         {
             let reason = format!(
-                "must be less than or equal to {named} (the number of indexes in the specified succeededIndexes field)"
+                "must be less than or equal to {index_count} (the number of indexes in the specified succeededIndexes field)"
             );
             e.invalid(field, &json!(count), reason);
         }

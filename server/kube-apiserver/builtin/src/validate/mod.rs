@@ -83,9 +83,9 @@ impl Errors {
         self.push(FieldError::not_supported(field, value, supported));
     }
 
-    /// Adds an error for each message of a name check.
-    fn names(&mut self, field: &str, value: &str, reason: Vec<String>) {
-        reason.into_iter().for_each(|reason| self.invalid(field, &json!(value), reason));
+    /// Adds an error for each reason why a name is invalid.
+    fn push_name_errors(&mut self, field: &str, value: &str, reasons: Vec<String>) {
+        reasons.into_iter().for_each(|reason| self.invalid(field, &json!(value), reason));
     }
 
     fn too_many(&mut self, field: impl Into<String>, count: usize, most: usize) {
@@ -308,29 +308,29 @@ fn port_number_error(value: i64) -> Option<&'static str> {
 
 /// `IsValidPortName`.
 fn port_name_errors(name: &str) -> Vec<String> {
-    let mut reason = Vec::new();
+    let mut reasons = Vec::new();
     if name.len() > 15 {
-        reason.push("must be no more than 15 characters".to_owned());
+        reasons.push("must be no more than 15 characters".to_owned());
     }
     if name.is_empty() || !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
-        reason.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+        reasons.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
     }
     if !name.bytes().any(|b| b.is_ascii_lowercase()) {
-        reason.push("must contain at least one letter (a-z)".to_owned());
+        reasons.push("must contain at least one letter (a-z)".to_owned());
     }
     if name.contains("--") {
-        reason.push("must not contain consecutive hyphens".to_owned());
+        reasons.push("must not contain consecutive hyphens".to_owned());
     }
     if name.starts_with('-') || name.ends_with('-') {
-        reason.push("must not begin or end with a hyphen".to_owned());
+        reasons.push("must not begin or end with a hyphen".to_owned());
     }
-    reason
+    reasons
 }
 
 /// Validates a port number or name.
 fn validate_port(e: &mut Errors, field: &str, value: &Value) {
     match value {
-        Value::String(name) => e.names(field, name, port_name_errors(name)),
+        Value::String(name) => e.push_name_errors(field, name, port_name_errors(name)),
         other => {
             if let Some(reason) = port_number_error(other.as_i64().unwrap_or(0)) {
                 e.invalid(field, &json!(other.as_i64().unwrap_or(0)), reason);

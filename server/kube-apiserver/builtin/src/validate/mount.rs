@@ -1,4 +1,4 @@
-//! Validation of a container's volume mounts and block devices. Used by `container`; has no side effects.
+//! Validation of a container's volume mounts and block devices. Has no side effects.
 
 use std::collections::BTreeSet;
 
@@ -59,9 +59,9 @@ pub(super) fn validate_volume_mounts(e: &mut Errors, container: &Value, volumes:
 }
 
 /// Validates sub paths. kube-apiserver reports some errors for the list instead of the mount.
-fn validate_sub_paths(e: &mut Errors, mount: &Value, image: bool, list: &str, path: &str) {
+fn validate_sub_paths(e: &mut Errors, mount: &Value, is_image: bool, list: &str, path: &str) {
     let (sub, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
-    if image {
+    if is_image {
         for (field, value) in [("subPath", sub), ("subPathExpr", expression)] {
             if !value.is_empty() {
                 e.invalid(format!("{path}.{field}"), &json!(value), "not allowed in image volume sources");
@@ -112,38 +112,38 @@ pub(super) fn validate_volume_devices(e: &mut Errors, container: &Value, volumes
     let mounts = items(container, "volumeMounts");
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for (index, device) in items(container, "volumeDevices").iter().enumerate() {
-        let (at_name, at_path) = (format!("{list}[{index}].name"), format!("{list}[{index}].devicePath"));
+        let (name_field, path_field) = (format!("{list}[{index}].name"), format!("{list}[{index}].devicePath"));
         let (name, path) = (text(device, "name"), text(device, "devicePath"));
         let is_declared = volumes.names.contains(name);
         if name.is_empty() {
-            e.required(&at_name, "");
+            e.required(&name_field, "");
         }
         if names.contains(name) {
-            e.invalid(&at_name, &json!(name), "must be unique");
+            e.invalid(&name_field, &json!(name), "must be unique");
         }
         if is_declared && !volumes.claims.contains(name) {
             let reason = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
-            e.invalid(&at_name, &json!(name), reason);
+            e.invalid(&name_field, &json!(name), reason);
         }
         if !is_declared {
-            e.push(FieldError::not_found(&at_name, &json!(name)));
+            e.push(FieldError::not_found(&name_field, &json!(name)));
         }
         if path.is_empty() {
-            e.required(&at_path, "");
+            e.required(&path_field, "");
         }
         if paths.contains(path) {
-            e.invalid(&at_path, &json!(path), "must be unique");
+            e.invalid(&path_field, &json!(path), "must be unique");
         }
         if has_parent_reference(path) {
-            e.invalid(&at_path, &json!(path), "can not contain backsteps ('..')");
+            e.invalid(&path_field, &json!(path), "can not contain backsteps ('..')");
         } else {
             paths.insert(path);
         }
         if mounts.iter().any(|mount| text(mount, "name") == name) {
-            e.invalid(&at_name, &json!(name), "must not already exist in volumeMounts");
+            e.invalid(&name_field, &json!(name), "must not already exist in volumeMounts");
         }
         if mounts.iter().any(|mount| text(mount, "mountPath") == path) {
-            e.invalid(&at_path, &json!(path), "must not already exist as a path in volumeMounts");
+            e.invalid(&path_field, &json!(path), "must not already exist as a path in volumeMounts");
         }
         if !name.is_empty() {
             names.insert(name);

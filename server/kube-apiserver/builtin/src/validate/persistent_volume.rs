@@ -79,7 +79,7 @@ fn validate_spec(e: &mut Errors, spec: &Value) {
     validate_reclaim_policy(e, spec, "spec");
     let class = text(spec, "storageClassName");
     if !class.is_empty() {
-        e.names("spec.storageClassName", class, dns1123_subdomain(class));
+        e.push_name_errors("spec.storageClassName", class, dns1123_subdomain(class));
     }
     e.optional_one_of("spec.volumeMode", at(spec, "volumeMode"), &["Block", "Filesystem"]);
     validate_attributes_class(e, spec, "spec");
@@ -100,7 +100,7 @@ fn validate_attributes_class(e: &mut Errors, spec: &Value, path: &str) {
     if class.is_empty() {
         e.required(field, "an empty string is disallowed");
     } else {
-        e.names(&field, class, dns1123_subdomain(class));
+        e.push_name_errors(&field, class, dns1123_subdomain(class));
     }
     if !is_set(spec, "csi") {
         e.required(format!("{path}.csi"), "has to be specified when using volumeAttributesClassName");
@@ -205,11 +205,15 @@ fn validate_secret_references(e: &mut Errors, source: &Value, path: &str) {
         let (secret, path) = (at(source, &field), format!("{path}.{field}"));
         volume::require_fields(e, secret, &["name"], &path);
         if !text(secret, "name").is_empty() {
-            e.names(&format!("{path}.name"), text(secret, "name"), dns1123_subdomain(text(secret, "name")));
+            e.push_name_errors(&format!("{path}.name"), text(secret, "name"), dns1123_subdomain(text(secret, "name")));
         }
         volume::require_fields(e, secret, &["namespace"], &path);
         if !text(secret, "namespace").is_empty() {
-            e.names(&format!("{path}.namespace"), text(secret, "namespace"), dns1123_label(text(secret, "namespace")));
+            e.push_name_errors(
+                &format!("{path}.namespace"),
+                text(secret, "namespace"),
+                dns1123_label(text(secret, "namespace")),
+            );
         }
     }
 }

@@ -115,18 +115,18 @@ pub(super) fn validate_pod_spec(e: &mut Errors, spec: &Value, name: Option<&str>
     pod_context::validate_dns_config(e, spec, path);
     for (index, gate) in items(spec, "readinessGates").iter().enumerate() {
         let name = text(gate, "conditionType");
-        e.names(&format!("{path}.readinessGates[{index}].conditionType"), name, qualified_name(name));
+        e.push_name_errors(&format!("{path}.readinessGates[{index}].conditionType"), name, qualified_name(name));
     }
     scheduling::validate_scheduling_gates(e, spec, path);
     scheduling::validate_topology_spread(e, spec, path);
     pod_context::validate_host_users(e, spec, path);
-    validate_names(e, spec, path);
+    validate_names_and_deadline(e, spec, path);
     scheduling::validate_tolerations(e, spec, path);
     pod_context::validate_host_aliases(e, spec, path);
     for field in ["priorityClassName", "runtimeClassName"] {
         let class = text(spec, field);
         if !class.is_empty() {
-            e.names(&format!("{path}.{field}"), class, dns1123_subdomain(class));
+            e.push_name_errors(&format!("{path}.{field}"), class, dns1123_subdomain(class));
         }
     }
     e.optional_one_of(
@@ -146,14 +146,14 @@ pub(super) fn validate_pod_spec(e: &mut Errors, spec: &Value, name: Option<&str>
     env::validate_file_key_volumes(e, spec, path);
 }
 
-fn validate_names(e: &mut Errors, spec: &Value, path: &str) {
+fn validate_names_and_deadline(e: &mut Errors, spec: &Value, path: &str) {
     let account = text(spec, "serviceAccountName");
     if !account.is_empty() {
-        e.names(&format!("{path}.serviceAccountName"), account, dns1123_subdomain(account));
+        e.push_name_errors(&format!("{path}.serviceAccountName"), account, dns1123_subdomain(account));
     }
     let node = text(spec, "nodeName");
     if !node.is_empty() {
-        e.names(&format!("{path}.nodeName"), node, dns1123_subdomain(node));
+        e.push_name_errors(&format!("{path}.nodeName"), node, dns1123_subdomain(node));
     }
     if let Some(seconds) = number(spec, "activeDeadlineSeconds").filter(|s| !(1..=i64::from(i32::MAX)).contains(s)) {
         e.invalid(
@@ -165,7 +165,7 @@ fn validate_names(e: &mut Errors, spec: &Value, path: &str) {
     for field in ["hostname", "subdomain"] {
         let name = text(spec, field);
         if !name.is_empty() {
-            e.names(&format!("{path}.{field}"), name, dns1123_label(name));
+            e.push_name_errors(&format!("{path}.{field}"), name, dns1123_label(name));
         }
     }
 }

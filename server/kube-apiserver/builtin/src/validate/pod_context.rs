@@ -1,5 +1,5 @@
-//! Validation of pod-level settings: security context, operating system, DNS and resource claims. Used by `pod`;
-//! has no side effects.
+//! Validation of pod-level settings: security context, operating system, DNS and resource claims. Has no side
+//! effects.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -120,7 +120,7 @@ pub(super) fn validate_dns_config(e: &mut Errors, spec: &Value, path: &str) {
     }
     for (index, search) in searches.iter().filter_map(Value::as_str).enumerate().filter(|(_, s)| *s != ".") {
         let search = search.strip_suffix('.').unwrap_or(search);
-        e.names(&format!("{path}.searches[{index}]"), search, underscored_subdomain_errors(search));
+        e.push_name_errors(&format!("{path}.searches[{index}]"), search, underscored_subdomain_errors(search));
     }
     for (index, option) in items(config, "options").iter().enumerate() {
         if text(option, "name").is_empty() {
@@ -131,14 +131,14 @@ pub(super) fn validate_dns_config(e: &mut Errors, spec: &Value, path: &str) {
 
 /// `IsDNS1123SubdomainWithUnderscore`.
 fn underscored_subdomain_errors(name: &str) -> Vec<String> {
-    let mut reason = Vec::new();
+    let mut reasons = Vec::new();
     if name.len() > 253 {
-        reason.push("must be no more than 253 characters".to_owned());
+        reasons.push("must be no more than 253 characters".to_owned());
     }
     if !matches(&UNDERSCORED_SUBDOMAIN_REGEX, name) {
-        reason.push(format!("a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{UNDERSCORED_SUBDOMAIN}')"));
+        reasons.push(format!("a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{UNDERSCORED_SUBDOMAIN}')"));
     }
-    reason
+    reasons
 }
 
 pub(super) fn validate_host_aliases(e: &mut Errors, spec: &Value, path: &str) {
@@ -147,7 +147,7 @@ pub(super) fn validate_host_aliases(e: &mut Errors, spec: &Value, path: &str) {
         addresses::validate_legacy_address(e, &format!("{path}.ip"), at(alias, "ip"));
         for (index, name) in items(alias, "hostnames").iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
-            e.names(&format!("{path}.hostnames[{index}]"), name, dns1123_subdomain(name));
+            e.push_name_errors(&format!("{path}.hostnames[{index}]"), name, dns1123_subdomain(name));
         }
     }
 }
@@ -172,9 +172,9 @@ pub(super) fn validate_host_users(e: &mut Errors, spec: &Value, path: &str) {
     if at(spec, "hostUsers") != false {
         return;
     }
-    for (field, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
+    for (field, reported_field) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
         if flag(spec, field) {
-            e.forbidden(format!("{path}.{shown}"), "when `pod.Spec.HostUsers` is false");
+            e.forbidden(format!("{path}.{reported_field}"), "when `pod.Spec.HostUsers` is false");
         }
     }
 }
@@ -188,7 +188,7 @@ pub(super) fn validate_resource_claims(e: &mut Errors, spec: &Value, path: &str)
         } else if !seen.insert(name) {
             e.duplicate(format!("{path}.name"), &json!(name));
         } else {
-            e.names(&format!("{path}.name"), name, dns1123_label(name));
+            e.push_name_errors(&format!("{path}.name"), name, dns1123_label(name));
         }
         let reason = match (is_set(claim, "resourceClaimName"), is_set(claim, "resourceClaimTemplateName")) {
             (true, true) => Some("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"),
@@ -200,7 +200,7 @@ pub(super) fn validate_resource_claims(e: &mut Errors, spec: &Value, path: &str)
         }
         for field in ["resourceClaimName", "resourceClaimTemplateName"] {
             if let Some(name) = at(claim, field).as_str() {
-                e.names(&format!("{path}.{field}"), name, dns1123_subdomain(name));
+                e.push_name_errors(&format!("{path}.{field}"), name, dns1123_subdomain(name));
             }
         }
     }

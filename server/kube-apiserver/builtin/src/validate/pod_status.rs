@@ -16,7 +16,7 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
             e.invalid(format!("{path}.observedGeneration"), at(condition, "observedGeneration"), NOT_NEGATIVE);
         }
         if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
-            e.names(&format!("{path}.Type"), kind, qualified_name(kind));
+            e.push_name_errors(&format!("{path}.Type"), kind, qualified_name(kind));
         }
     }
     if text(old, "spec.nodeName") != text(new, "spec.nodeName") {
@@ -24,7 +24,7 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
     }
     let nominated = text(new, "status.nominatedNodeName");
     if !nominated.is_empty() && nominated != text(old, "status.nominatedNodeName") {
-        e.names("status.nominatedNodeName", nominated, dns1123_subdomain(nominated));
+        e.push_name_errors("status.nominatedNodeName", nominated, dns1123_subdomain(nominated));
         if !text(old, "spec.nodeName").is_empty() {
             e.forbidden("status.nominatedNodeName", "may not be set on pods that are already bound to a node");
         }
@@ -65,8 +65,8 @@ fn validate_container_transitions(e: &mut Errors, old: &Value, new: &Value, list
         };
         let Some(after) = items(new, &path).iter().find(|after| text(after, "name") == name) else { continue };
         let container = items(spec, containers).iter().find(|container| text(container, "name") == name);
-        let returns = container.is_some_and(|container| restarts(container, spec, code.unwrap_or(0)));
-        if at(after, "state.terminated").is_null() && !returns {
+        let may_run_again = container.is_some_and(|container| restarts(container, spec, code.unwrap_or(0)));
+        if at(after, "state.terminated").is_null() && !may_run_again {
             e.forbidden(format!("{path}[{index}].state"), "may not be transitioned to non-terminated state");
         }
     }

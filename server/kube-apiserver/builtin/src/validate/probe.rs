@@ -1,4 +1,4 @@
-//! Validation of a container's probes and lifecycle handlers. Used by `container`; has no side effects.
+//! Validation of a container's probes and lifecycle handlers. Has no side effects.
 
 use super::{Errors, Value, at, is_set, is_unset, items, json, number, text, validate_port};
 

@@ -63,10 +63,10 @@ fn unsupported_resources<'a>(object: &'a Value, scope: &'a str) -> impl Iterator
     fields(object, "spec.hard").keys().filter(move |name| is_quota_resource(name) && !fits(name))
 }
 
-fn validate_conflicting_scopes(e: &mut Errors, names: &[&str], field: &str, shown: &[Value]) {
+fn validate_conflicting_scopes(e: &mut Errors, names: &[&str], field: &str, scopes: &[Value]) {
     for (first, second) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
         if names.contains(&first) && names.contains(&second) {
-            e.invalid(field, &json!(shown), "conflicting scopes");
+            e.invalid(field, &json!(scopes), "conflicting scopes");
         }
     }
 }
@@ -82,9 +82,9 @@ fn validate_scope_selector(e: &mut Errors, object: &Value, scopes: &[Value]) {
             e.invalid(format!("{PATH}.scopeName"), &json!(scope), "unsupported scope");
         }
         for _ in unsupported_resources(object, scope) {
-            let shown = super::at(object, "spec.scopeSelector");
+            let selector = super::at(object, "spec.scopeSelector");
             let reason = "unsupported scope applied to resource";
-            e.push(super::go::invalid_struct(PATH, shown, "core.ScopeSelector", reason));
+            e.push(super::go::invalid_struct(PATH, selector, "core.ScopeSelector", reason));
         }
         let has_values = matches!(scope, "PriorityClass" | "VolumeAttributesClass") || !SCOPES.contains(&scope);
         if !has_values && operator != "Exists" {
@@ -123,10 +123,10 @@ pub(super) fn validate_limit_range(e: &mut Errors, object: &Value) {
     for (index, limit) in items(object, "spec.limits").iter().enumerate() {
         let path = format!("spec.limits[{index}]");
         let kind = text(limit, "type");
-        let reason = qualified_name(kind);
+        let reasons = qualified_name(kind);
         let is_standard = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") || kind.contains('/');
-        if !reason.is_empty() {
-            e.names(&format!("{path}.type"), kind, reason);
+        if !reasons.is_empty() {
+            e.push_name_errors(&format!("{path}.type"), kind, reasons);
         } else if !is_standard {
             e.invalid(format!("{path}.type"), &json!(kind), "must be a standard limit type or fully qualified");
         }
@@ -187,9 +187,9 @@ fn validate_bounds(e: &mut Errors, limit: &Value, path: &str) {
     for name in names {
         let value =
             |field: &str| fields(limit, field).get(name.as_str()).and_then(amount).filter(|_| is_applicable(&field));
-        // Smaller field, larger field, field to report, its value: order and choice of fields are those of
-        // kube-apiserver.
-        for (low, high, field, shown) in [
+        // Lower bound, upper bound, field to report, and the field whose value is reported. Order and choice are those
+        // of kube-apiserver.
+        for (low, high, field, value_field) in [
             ("min", "max", "min", "min"),
             ("min", "defaultRequest", "defaultRequest", "defaultRequest"),
             ("defaultRequest", "max", "defaultRequest", "defaultRequest"),
@@ -202,8 +202,8 @@ fn validate_bounds(e: &mut Errors, limit: &Value, path: &str) {
                 let high =
                     if (low, high) == ("defaultRequest", "default") { "default limit" } else { bound_name(high) };
                 let reason = format!("{} value {a} is greater than {high} value {b}", bound_name(low));
-                let shown = value(shown).map(|amount| amount.to_string());
-                e.invalid(format!("{path}.{field}[{name}]"), &json!(shown), reason);
+                let reported_value = value(value_field).map(|amount| amount.to_string());
+                e.invalid(format!("{path}.{field}[{name}]"), &json!(reported_value), reason);
             }
         }
         if let Some(ratio) = value("maxLimitRequestRatio") {
@@ -221,14 +221,14 @@ fn validate_bounds(e: &mut Errors, limit: &Value, path: &str) {
 }
 
 fn validate_ratio(e: &mut Errors, ratio: &Quantity, bounds: Option<(Quantity, Quantity)>, field: &str) {
-    let shown = json!(ratio.to_string());
+    let value = json!(ratio.to_string());
     if ratio.milli_value() < 1000 {
-        e.invalid(field, &shown, format!("ratio {ratio} is less than 1"));
+        e.invalid(field, &value, format!("ratio {ratio} is less than 1"));
     }
     let Some((low, high)) = bounds else { return };
     let max_ratio = high.as_f64() / low.as_f64();
     if ratio.as_f64() > max_ratio {
-        e.invalid(field, &shown, format!("ratio {ratio} is greater than max/min = {max_ratio:.6}"));
+        e.invalid(field, &value, format!("ratio {ratio} is greater than max/min = {max_ratio:.6}"));
     }
 }
 

@@ -37,9 +37,9 @@ pub(super) fn amount(value: &Value) -> Option<Quantity> {
 /// `validateResourceName`.
 pub(super) fn validate_resource_name(e: &mut Errors, name: &str, path: &str) -> bool {
     let before = e.0.len();
-    let reason = qualified_name(name);
-    let is_malformed = !reason.is_empty();
-    e.names(path, name, reason);
+    let reasons = qualified_name(name);
+    let is_malformed = !reasons.is_empty();
+    e.push_name_errors(path, name, reasons);
     let is_standard = STANDARD_RESOURCES.contains(&name)
         || OBJECT_COUNTS.contains(&name)
         || is_hugepages(name)
@@ -201,7 +201,7 @@ fn validate_claims(e: &mut Errors, resources: &Value, pod: Option<&Value>, path:
             e.duplicate(&path, &json!(name));
         } else {
             if !request.is_empty() {
-                e.names(&format!("{path}.request"), request, dns1123_label(request));
+                e.push_name_errors(&format!("{path}.request"), request, dns1123_label(request));
             }
             let prefix = format!("{name}/");
             if seen.contains(&key) {

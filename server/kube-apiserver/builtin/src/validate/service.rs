@@ -36,7 +36,7 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
             if name.is_empty() {
                 e.required("spec.externalName", "");
             } else {
-                e.names("spec.externalName", name, dns1123_subdomain(name));
+                e.push_name_errors("spec.externalName", name, dns1123_subdomain(name));
             }
         }
         _ => {}
@@ -107,7 +107,7 @@ fn validate_ports(e: &mut Errors, spec: &Value) {
                 e.required(format!("{path}.name"), "");
             }
         } else {
-            e.names(&format!("{path}.name"), name, dns1123_label(name));
+            e.push_name_errors(&format!("{path}.name"), name, dns1123_label(name));
             if !names.insert(name) {
                 e.duplicate(format!("{path}.name"), &json!(name));
             }
@@ -119,7 +119,7 @@ fn validate_ports(e: &mut Errors, spec: &Value) {
         e.one_of(&format!("{path}.protocol"), at(service_port, "protocol"), &["SCTP", "TCP", "UDP"]);
         validate_port(e, &format!("{path}.targetPort"), at(service_port, "targetPort"));
         if let Some(protocol) = at(service_port, "appProtocol").as_str() {
-            e.names(&format!("{path}.appProtocol"), protocol, super::qualified_name(protocol));
+            e.push_name_errors(&format!("{path}.appProtocol"), protocol, super::qualified_name(protocol));
         }
     }
 }
@@ -130,11 +130,11 @@ fn validate_unique_ports(e: &mut Errors, spec: &Value) {
     for (index, port) in list.iter().enumerate() {
         let key = (at(port, "protocol"), at(port, "port"));
         if seen.contains(&key) {
-            let shown = format_internal_struct("core.ServicePort", &json!({"protocol": key.0, "port": key.1}));
+            let port_text = format_internal_struct("core.ServicePort", &json!({"protocol": key.0, "port": key.1}));
             e.push(super::FieldError::new(
                 super::FieldErrorKind::Duplicate,
                 format!("spec.ports[{index}]"),
-                Some(shown),
+                Some(port_text),
                 "",
             ));
         }
@@ -231,7 +231,7 @@ fn validate_load_balancer(e: &mut Errors, object: &Value, kind: &str) {
     if !class.is_null() && kind != "LoadBalancer" {
         e.forbidden("spec.loadBalancerClass", LOAD_BALANCER_ONLY);
     } else if let Some(name) = class.as_str() {
-        e.names("spec.loadBalancerClass", name, super::qualified_name(name));
+        e.push_name_errors("spec.loadBalancerClass", name, super::qualified_name(name));
     }
 }
 

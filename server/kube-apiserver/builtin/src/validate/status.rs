@@ -33,7 +33,7 @@ fn validate_conditions(e: &mut Errors, new: &Value) {
         if conditions[..index].iter().any(|other| text(other, "type") == kind) {
             e.duplicate(format!("{path}.type"), &json!(kind));
         }
-        e.names(&format!("{path}.type"), kind, qualified_name(kind));
+        e.push_name_errors(&format!("{path}.type"), kind, qualified_name(kind));
         let status = text(condition, "status");
         if !matches!(status, "False" | "True" | "Unknown") {
             e.unsupported(format!("{path}.status"), &json!(status), &["False", "True", "Unknown"]);
@@ -48,7 +48,7 @@ fn validate_conditions(e: &mut Errors, new: &Value) {
         match text(condition, "reason") {
             "" => e.required(format!("{path}.reason"), ""),
             reason => {
-                e.names(&format!("{path}.reason"), reason, condition_reason(reason));
+                e.push_name_errors(&format!("{path}.reason"), reason, condition_reason(reason));
                 if reason.len() > 1024 {
                     e.push(FieldError::too_long(format!("{path}.reason"), 1024));
                 }
@@ -109,7 +109,7 @@ fn reject_negative_quantity(e: &mut Errors, field: &str, value: &Value) {
 fn validate_claim_resource_name(e: &mut Errors, name: &str, path: &str) -> bool {
     let problems = qualified_name(name);
     if !problems.is_empty() {
-        e.names(path, name, problems);
+        e.push_name_errors(path, name, problems);
         return false;
     }
     let is_supported = !is_native(name) || name == "storage";
@@ -140,7 +140,7 @@ fn validate_load_balancer_ingress(e: &mut Errors, list: &[Value], has_ip_modes: 
         }
         if !host.is_empty() {
             let field = format!("{path}.hostname");
-            e.names(&field, host, dns1123_subdomain(host));
+            e.push_name_errors(&field, host, dns1123_subdomain(host));
             if host.parse::<std::net::IpAddr>().is_ok() {
                 e.invalid(field, &json!(host), "must be a DNS name, not an IP address");
             }

@@ -43,13 +43,13 @@ pub(super) fn validate_claim_spec(e: &mut Errors, spec: &Value, path: &str) {
     }
     let class = text(spec, "storageClassName");
     if !class.is_empty() {
-        e.names(&format!("{path}.storageClassName"), class, dns1123_subdomain(class));
+        e.push_name_errors(&format!("{path}.storageClassName"), class, dns1123_subdomain(class));
     }
     e.optional_one_of(&format!("{path}.volumeMode"), at(spec, "volumeMode"), &["Block", "Filesystem"]);
     validate_data_source(e, spec, path);
     let attributes = text(spec, "volumeAttributesClassName");
     if !attributes.is_empty() {
-        e.names(&format!("{path}.volumeAttributesClassName"), attributes, dns1123_subdomain(attributes));
+        e.push_name_errors(&format!("{path}.volumeAttributesClassName"), attributes, dns1123_subdomain(attributes));
     }
 }
 
@@ -71,11 +71,11 @@ fn validate_data_source(e: &mut Errors, spec: &Value, path: &str) {
             e.invalid(&path, &json!(kind), reason);
         }
         if !group.is_empty() {
-            e.names(&format!("{path}.apiGroup"), group, dns1123_subdomain(group));
+            e.push_name_errors(&format!("{path}.apiGroup"), group, dns1123_subdomain(group));
         }
         let namespace = text(source, "namespace");
         if field == "dataSourceRef" && !namespace.is_empty() {
-            e.names(&format!("{path}.namespace"), namespace, dns1123_label(namespace));
+            e.push_name_errors(&format!("{path}.namespace"), namespace, dns1123_label(namespace));
         }
     }
     let (source, reference) = (at(spec, "dataSource"), at(spec, "dataSourceRef"));
@@ -83,11 +83,11 @@ fn validate_data_source(e: &mut Errors, spec: &Value, path: &str) {
         return;
     }
     // kube-apiserver prints its path object, which has no public fields, as the value.
-    let shown = json!({});
+    let value = json!({});
     if !text(reference, "namespace").is_empty() {
-        e.invalid(path, &shown, "may not be specified when dataSourceRef.namespace is specified");
+        e.invalid(path, &value, "may not be specified when dataSourceRef.namespace is specified");
     } else if ["apiGroup", "kind", "name"].iter().any(|part| at(source, part) != at(reference, part)) {
-        e.invalid(path, &shown, "must match dataSourceRef");
+        e.invalid(path, &value, "must match dataSourceRef");
     }
 }
 
@@ -168,7 +168,7 @@ pub(super) fn validate_provisioner(e: &mut Errors, name: &str, field: &str) {
         e.required(field, "");
     } else {
         let name = name.to_lowercase();
-        e.names(field, &name, qualified_name(&name));
+        e.push_name_errors(field, &name, qualified_name(&name));
     }
 }
 
@@ -200,7 +200,7 @@ fn validate_topologies(e: &mut Errors, terms: &[Value]) {
             for (v, value) in values.iter().enumerate().filter(|(v, value)| values[..*v].contains(value)) {
                 e.duplicate(format!("{path}.values[{v}]"), value);
             }
-            e.names(&format!("{path}.key"), key, qualified_name(key));
+            e.push_name_errors(&format!("{path}.key"), key, qualified_name(key));
             if expressions[..position].iter().any(|other| text(other, "key") == key) {
                 e.duplicate(format!("{path}.key"), &json!(key));
             }

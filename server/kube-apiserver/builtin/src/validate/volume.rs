@@ -59,7 +59,7 @@ pub(super) fn validate_volumes(e: &mut Errors, spec: &Value, pod: Option<&str>, 
         if name.is_empty() {
             own.required(format!("{path}.name"), "");
         } else {
-            own.names(&format!("{path}.name"), name, dns1123_label(name));
+            own.push_name_errors(&format!("{path}.name"), name, dns1123_label(name));
         }
         if volumes.names.contains(name) {
             own.duplicate(format!("{path}.name"), &json!(name));
@@ -92,17 +92,17 @@ fn validate_source(e: &mut Errors, volume: &Value, pod: Option<&str>, path: &str
     for kind in SOURCES.into_iter().filter(|kind| is_set(volume, kind)) {
         if found {
             // kube-apiserver misspells two kinds.
-            let shown = match kind {
+            let reported_kind = match kind {
                 "cephfs" => "cephFS",
                 "downwardAPI" => "downwarAPI",
                 kind => kind,
             };
-            e.forbidden(format!("{path}.{shown}"), "may not specify more than 1 volume type");
+            e.forbidden(format!("{path}.{reported_kind}"), "may not specify more than 1 volume type");
             continue;
         }
         found = true;
-        let shown = if kind == "gcePersistentDisk" { "persistentDisk" } else { kind };
-        validate_volume_source(e, kind, at(volume, kind), pod.is_some(), &format!("{path}.{shown}"));
+        let reported_kind = if kind == "gcePersistentDisk" { "persistentDisk" } else { kind };
+        validate_volume_source(e, kind, at(volume, kind), pod.is_some(), &format!("{path}.{reported_kind}"));
         if kind == "ephemeral"
             && let Some(pod) = pod
         {
@@ -187,7 +187,7 @@ pub(super) fn validate_driver_name(e: &mut Errors, name: &Value, path: &str) {
     if name.len() > 63 {
         e.push(FieldError::too_long(path, 63));
     }
-    e.names(path, name, dns1123_subdomain(&name.to_lowercase()));
+    e.push_name_errors(path, name, dns1123_subdomain(&name.to_lowercase()));
 }
 
 fn validate_mode(e: &mut Errors, source: &Value, field: &str, path: &str) {
@@ -264,8 +264,9 @@ fn validate_projected(e: &mut Errors, source: &Value, path: &str) {
                 for item in items(part, &format!("{kind}.items")) {
                     let target = text(item, "path");
                     if !target.is_empty() && !target_paths.insert(target) {
-                        let shown = if kind == "downwardAPI" { target } else { text(part, &format!("{kind}.name")) };
-                        e.invalid(path, &json!(shown), "conflicting duplicate paths");
+                        let reported_value =
+                            if kind == "downwardAPI" { target } else { text(part, &format!("{kind}.name")) };
+                        e.invalid(path, &json!(reported_value), "conflicting duplicate paths");
                     }
                 }
             }

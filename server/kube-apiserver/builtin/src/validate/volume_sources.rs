@@ -89,7 +89,7 @@ fn validate_storage_os(e: &mut Errors, source: &Value, path: &str) {
     for field in ["volumeName", "volumeNamespace"] {
         let name = text(source, field);
         if !name.is_empty() {
-            e.names(&format!("{path}.{field}"), name, dns1123_label(name));
+            e.push_name_errors(&format!("{path}.{field}"), name, dns1123_label(name));
         }
     }
     if is_set(source, "secretRef") {

@@ -40,16 +40,16 @@ pub fn validate_webhooks(configuration: &Value) -> Vec<FieldError> {
 
 fn validate_webhook(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let name = webhook["name"].as_str().unwrap_or("");
-    let at = format!("{path}.name");
+    let name_path = format!("{path}.name");
     if name.is_empty() {
-        errors.push(FieldError::required(at, ""));
+        errors.push(FieldError::required(name_path, ""));
     } else {
         let problems = dns1123_subdomain(name);
         if problems.is_empty() && name.split('.').count() < 3 {
             let detail = "should be a domain with at least three segments separated by dots";
-            errors.push(FieldError::invalid(at, &Value::from(name), detail));
+            errors.push(FieldError::invalid(name_path, &Value::from(name), detail));
         } else if !problems.is_empty() {
-            errors.push(FieldError::invalid(at, &Value::from(name), problems.join(",")));
+            errors.push(FieldError::invalid(name_path, &Value::from(name), problems.join(",")));
         }
     }
     for (index, rule) in webhook["rules"].as_array().into_iter().flatten().enumerate() {
@@ -105,8 +105,8 @@ pub(super) fn validate_rule(rule: &Value, path: &str, errors: &mut Vec<FieldErro
         }
         for (index, value) in all.iter().enumerate() {
             if key == "operations" && !OPERATIONS.contains(&value.as_str()) {
-                let at = format!("{field}[{index}]");
-                errors.push(FieldError::not_supported_sorted(at, &Value::from(value.as_str()), OPERATIONS));
+                let item_path = format!("{field}[{index}]");
+                errors.push(FieldError::not_supported_sorted(item_path, &Value::from(value.as_str()), OPERATIONS));
             }
             if key == "apiVersions" && value.is_empty() {
                 errors.push(FieldError::required(format!("{field}[{index}]"), ""));
@@ -132,9 +132,9 @@ fn validate_resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     // Resources in `pods/*`, and subresources in `*/scale`.
     let (mut wildcard_parents, mut wildcard_subresources) = (BTreeSet::new(), BTreeSet::new());
     for (index, resource) in all.iter().enumerate() {
-        let at = format!("{path}[{index}]");
+        let item_path = format!("{path}[{index}]");
         if resource.is_empty() {
-            errors.push(FieldError::required(at, ""));
+            errors.push(FieldError::required(item_path, ""));
             continue;
         }
         let Some((parent, sub)) = resource.split_once('/') else {
@@ -144,7 +144,7 @@ fn validate_resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
         };
         let mut report_overlap = |by: String| {
             let reason = format!("if '{by}' is present, must not specify {resource}");
-            errors.push(FieldError::invalid(at.as_str(), resource.as_str(), reason));
+            errors.push(FieldError::invalid(item_path.as_str(), resource.as_str(), reason));
         };
         if wildcard_parents.contains(parent) {
             report_overlap(format!("{parent}/*"));
@@ -160,13 +160,13 @@ fn validate_resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
         }
     }
     let has = |name: &str| all.iter().any(|resource| resource == name);
-    let shown = serde_json::json!(all);
+    let value = serde_json::json!(all);
     if has("*/*") && all.len() > 1 {
-        errors.push(FieldError::invalid(path, &shown, "if '*/*' is present, must not specify other resources"));
+        errors.push(FieldError::invalid(path, &value, "if '*/*' is present, must not specify other resources"));
     }
     if has("*") && is_last_specific {
         let detail = "if '*' is present, must not specify other resources without subresources";
-        errors.push(FieldError::invalid(path, &shown, detail));
+        errors.push(FieldError::invalid(path, &value, detail));
     }
 }
 
@@ -180,24 +180,24 @@ pub(super) fn validate_match_conditions(webhook: &Value, path: &str, params: boo
     }
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for (index, condition) in all.iter().enumerate() {
-        let at = format!("{path}[{index}]");
+        let condition_path = format!("{path}[{index}]");
         let (name, expression) =
             (condition["name"].as_str().unwrap_or(""), condition["expression"].as_str().unwrap_or(""));
         if expression.trim().is_empty() {
-            errors.push(FieldError::required(format!("{at}.expression"), ""));
+            errors.push(FieldError::required(format!("{condition_path}.expression"), ""));
         } else if let Err(detail) = check_expression(expression, available, ExpectedResult::Bool) {
-            errors.push(FieldError::invalid(format!("{at}.expression"), &condition["expression"], detail));
+            errors.push(FieldError::invalid(format!("{condition_path}.expression"), &condition["expression"], detail));
         } else {
-            errors.extend(check_instantiation(expression, &format!("{at}.expression")));
+            errors.extend(check_instantiation(expression, &format!("{condition_path}.expression")));
         }
         if name.is_empty() {
-            errors.push(FieldError::required(format!("{at}.name"), ""));
+            errors.push(FieldError::required(format!("{condition_path}.name"), ""));
         } else {
             for problem in qualified_name(name) {
-                errors.push(FieldError::invalid(format!("{at}.name"), &condition["name"], problem));
+                errors.push(FieldError::invalid(format!("{condition_path}.name"), &condition["name"], problem));
             }
             if !names.insert(name) {
-                errors.push(FieldError::duplicate(format!("{at}.name"), &condition["name"]));
+                errors.push(FieldError::duplicate(format!("{condition_path}.name"), &condition["name"]));
             }
         }
     }

@@ -15,7 +15,7 @@ pub(super) fn validate_windows_options(e: &mut Errors, context: &Value, path: &s
     }
     if is_set(options, "gmsaCredentialSpecName") {
         let name = text(options, "gmsaCredentialSpecName");
-        e.names(&format!("{path}.gmsaCredentialSpecName"), name, dns1123_subdomain(name));
+        e.push_name_errors(&format!("{path}.gmsaCredentialSpecName"), name, dns1123_subdomain(name));
     }
     if let Some(credential) = at(options, "gmsaCredentialSpec").as_str() {
         let field = format!("{path}.gmsaCredentialSpec");

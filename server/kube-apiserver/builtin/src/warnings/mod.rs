@@ -78,11 +78,11 @@ fn pod_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
 }
 
 fn name_warning(new: &Value, used_in: &str) -> Option<String> {
-    let reason = dns1123_label(text(new, "metadata.name"));
-    (!reason.is_empty()).then(|| {
+    let reasons = dns1123_label(text(new, "metadata.name"));
+    (!reasons.is_empty()).then(|| {
         format!(
             "metadata.name: this is used in {used_in}, which can result in surprising behavior; a DNS label is recommended: [{}]",
-            reason.join(" ")
+            reasons.join(" ")
         )
     })
 }

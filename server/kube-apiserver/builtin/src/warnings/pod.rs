@@ -138,9 +138,9 @@ impl<'a> PodWarnings<'a> {
         let volumes = items(self.spec, "volumes");
         for (index, volume) in volumes.iter().enumerate() {
             let path = format!("spec.volumes[{index}]");
-            for (source, shown, message) in VOLUMES {
+            for (source, reported_source, message) in VOLUMES {
                 if !is_unset(volume, source) {
-                    self.push(&format!("{path}.{shown}"), message);
+                    self.push(&format!("{path}.{reported_source}"), message);
                 }
             }
             let claim = at(volume, "ephemeral.volumeClaimTemplate.spec");

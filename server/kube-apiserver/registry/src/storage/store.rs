@@ -182,7 +182,7 @@ impl Store {
         Feed { shared: self.shared.clone(), position: None, progress: self.shared.progress.subscribe() }
     }
 
-    /// The error because of which writes are refused, if any.
+    /// The error that makes the store refuse writes, if any.
     pub fn failure(&self) -> Option<String> {
         self.shared.failure.lock().clone()
     }

@@ -287,7 +287,7 @@ fn decode_raw_json(bytes: &[u8]) -> Result<Value, String> {
 }
 
 /// Decodes `JSONSchemaPropsOrArray`, `…OrBool` and `…OrStringArray`: a schema, a list of schemas or strings, or a
-/// boolean. Field 1 of `…OrBool` is the boolean, of the others the schema; field 2 depends on the type.
+/// boolean. Field 1 is the boolean of `…OrBool`, and the schema of the others; field 2 depends on the type.
 fn decode_schema_or(bytes: &[u8], name: &str, depth: usize) -> Result<Value, String> {
     let props = format!("{APIEXTENSIONS_PACKAGE}.JSONSchemaProps");
     let schema = SchemaSet::builtin().definition(&props).ok_or("JSON schemas have no schema")?;

@@ -56,25 +56,25 @@ impl Parser {
                 '\'' => {
                     let rest = &self.text[self.at + 1..];
                     let end = rest.iter().position(|c| *c == '\'').ok_or(SyntaxError::Unterminated)?;
-                    word.text(rest[..end].iter().collect(), true);
+                    word.push_text(rest[..end].iter().collect(), true);
                     self.at += end + 2;
                 }
                 '"' => {
                     self.at += 1;
-                    self.until(&mut word, '"', true)?;
+                    self.parse_until(&mut word, '"', true)?;
                 }
                 '\\' => {
                     self.at += 1;
                     match self.peek() {
                         Some('\n') => {}
-                        Some(c) => word.text(c.to_string(), true),
-                        None => word.text("\\".into(), true),
+                        Some(c) => word.push_text(c.to_string(), true),
+                        None => word.push_text("\\".into(), true),
                     }
                     self.at = (self.at + 1).min(self.text.len());
                 }
-                '$' | '`' => self.dollar(&mut word, false)?,
+                '$' | '`' => self.parse_dollar(&mut word, false)?,
                 c => {
-                    word.text(c.to_string(), false);
+                    word.push_text(c.to_string(), false);
                     self.at += 1;
                 }
             }
@@ -84,9 +84,9 @@ impl Parser {
     }
 
     /// Parses text up to and including `end`, with the rules of double quotes.
-    fn until(&mut self, word: &mut Word, end: char, quoted: bool) -> ParseResult<()> {
+    fn parse_until(&mut self, word: &mut Word, end: char, quoted: bool) -> ParseResult<()> {
         if quoted {
-            word.text(String::new(), true);
+            word.push_text(String::new(), true);
         }
         loop {
             match self.peek() {
@@ -97,24 +97,24 @@ impl Parser {
                 }
                 Some('\\') if self.peek_at(1).is_some_and(|c| "$`\"\\\n".contains(c)) => {
                     if let Some(c) = self.peek_at(1).filter(|c| *c != '\n') {
-                        word.text(c.to_string(), true);
+                        word.push_text(c.to_string(), true);
                     }
                     self.at += 2;
                 }
-                Some('$' | '`') => self.dollar(word, quoted)?,
+                Some('$' | '`') => self.parse_dollar(word, quoted)?,
                 Some('"') if !quoted => {
                     self.at += 1;
-                    self.until(word, '"', true)?;
+                    self.parse_until(word, '"', true)?;
                 }
                 Some(c) => {
-                    word.text(c.to_string(), quoted);
+                    word.push_text(c.to_string(), quoted);
                     self.at += 1;
                 }
             }
         }
     }
 
-    fn dollar(&mut self, word: &mut Word, quoted: bool) -> ParseResult<()> {
+    fn parse_dollar(&mut self, word: &mut Word, quoted: bool) -> ParseResult<()> {
         if self.eat("`") {
             let start = self.at;
             while self.peek().ok_or(SyntaxError::Unterminated)? != '`' {
@@ -135,10 +135,10 @@ impl Parser {
                     return Ok(());
                 }
                 match self.peek().ok_or(SyntaxError::Unterminated)? {
-                    '$' | '`' => self.dollar(&mut inner, true)?,
+                    '$' | '`' => self.parse_dollar(&mut inner, true)?,
                     c => {
                         open += i32::from(c == '(') - i32::from(c == ')');
-                        inner.text(c.to_string(), true);
+                        inner.push_text(c.to_string(), true);
                         self.at += 1;
                     }
                 }
@@ -153,7 +153,7 @@ impl Parser {
             return Ok(());
         }
         if self.eat("{") {
-            return self.braces(word, quoted);
+            return self.parse_braces(word, quoted);
         }
         let mut name = self.name();
         if let Some(special) = self.peek().filter(|c| name.is_empty() && "?$#@*!0123456789".contains(*c)) {
@@ -161,13 +161,13 @@ impl Parser {
             self.at += 1;
         }
         match name.is_empty() {
-            true => word.text("$".into(), true),
+            true => word.push_text("$".into(), true),
             false => word.0.push(Part::Variable { name, operation: None, quoted }),
         }
         Ok(())
     }
 
-    fn braces(&mut self, word: &mut Word, quoted: bool) -> ParseResult<()> {
+    fn parse_braces(&mut self, word: &mut Word, quoted: bool) -> ParseResult<()> {
         if self.starts_with("#") && self.peek_at(1) != Some('}') {
             self.at += 1;
             let name = self.name();
@@ -189,7 +189,7 @@ impl Parser {
         let operation = match operators.into_iter().find(|(texts, _)| texts.iter().any(|text| self.eat(text))) {
             Some((_, operator)) => {
                 let mut inner = Word::default();
-                self.until(&mut inner, '}', quoted)?;
+                self.parse_until(&mut inner, '}', quoted)?;
                 Some((operator, inner))
             }
             None if self.eat("}") => None,
@@ -201,7 +201,7 @@ impl Parser {
 }
 
 impl Word {
-    fn text(&mut self, more: String, quote: bool) {
+    fn push_text(&mut self, more: String, quote: bool) {
         match self.0.last_mut() {
             Some(Part::Text { text, quoted }) if *quoted == quote => text.push_str(&more),
             _ => self.0.push(Part::Text { text: more, quoted: quote }),

@@ -3,8 +3,8 @@
 //! Directives: `$patch: delete | replace | merge` in a map or list element, `$retainKeys`,
 //! `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>`.
 //!
-//! As in Kubernetes' library (`strategicpatch`), a merge consumes the patch, and errors about the result print its
-//! remaining part.
+//! As in Kubernetes' library (`strategicpatch`), a merge consumes the patch, and errors about the result print what is
+//! left of the patch.
 
 use crowsnest_apimachinery::status::{ApiError, ApiResult};
 use serde_json::{Map, Value};
@@ -34,7 +34,7 @@ fn internal_error(message: impl Into<String>) -> ApiError {
     ApiError::without_reason(500, message)
 }
 
-/// Error where `strategicpatch` panics, which closes the connection.
+/// Error in place of a panic of `strategicpatch`, which would close the connection.
 fn unhashable_error(value: &Value) -> ApiError {
     internal_error(format!("runtime error: hash of unhashable type {}", format_type(value)))
 }

@@ -93,7 +93,7 @@ pub fn check_static_filters(spec: &PodSpecView, node: &NodeView) -> Result<(), F
     Ok(())
 }
 
-/// kube-scheduler's messages for resources of which the node has too little for a pod.
+/// kube-scheduler's messages for the resources that are insufficient for a pod on a node.
 pub fn insufficient_resources(spec: &PodSpecView, node: &NodeView) -> Vec<String> {
     let mut reasons = Vec::new();
     if i64::try_from(node.pods.len()).unwrap_or(i64::MAX) >= node.max_pods {

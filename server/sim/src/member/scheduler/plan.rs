@@ -160,7 +160,7 @@ impl Planner {
             + free_percent(node.allocatable.memory_bytes >> 20, node.used.memory_bytes >> 20)
             + free_percent(node.max_pods, pods);
         let siblings = self.pods_by_owner.get(&(owner_uid(pod), node.name.clone())).copied().unwrap_or_default();
-        let preferably_avoided = node.taints.iter().filter(|taint| {
+        let untolerated_taints = node.taints.iter().filter(|taint| {
             taint.effect == "PreferNoSchedule"
                 && !pod.spec.tolerations.iter().any(|toleration| tolerates(toleration, taint))
         });
@@ -175,7 +175,7 @@ impl Planner {
             .sum();
         free_percent_sum / 3 + preferred_weight * 2
             - i64::from(siblings) * 100
-            - i64::try_from(preferably_avoided.count()).unwrap_or_default() * 300
+            - i64::try_from(untolerated_taints.count()).unwrap_or_default() * 300
     }
 
     /// Runs the filters that depend on pods of other nodes: topology spread, affinity and anti-affinity.

@@ -197,7 +197,7 @@ fn max_unavailable(spec: &DaemonSetSpec, nodes: usize) -> Option<i32> {
 /// Nodes on which a pod of the template can run.
 fn find_eligible_nodes(context: &MemberContext, owner: &WorkloadOwner, template: &PodTemplateSpec) -> Vec<Arc<str>> {
     let spec: Arc<PodSpecView> = context.interner.intern_pod(new_pod(owner, template, "", "")).spec;
-    // Without the affinity to a single node that `new_pod` adds.
+    // Replaces the affinity to a single node, which `new_pod` adds, by that of the template.
     let mut spec = PodSpecView::clone(&spec);
     spec.affinity = template.spec.as_ref().and_then(|spec| spec.affinity.clone()).map(Box::new);
     let mut names: Vec<_> = context

@@ -81,7 +81,7 @@ impl Revisions {
         Ok(())
     }
 
-    /// Template of the revision with a name.
+    /// Template of the revision with this name.
     pub fn template(&self, revision_name: &str) -> Option<PodTemplateSpec> {
         let revision = self.all.iter().find(|revision| name(revision) == revision_name)?;
         let mut template = revision.data.0["spec"]["template"].clone();

@@ -151,20 +151,20 @@ async fn reconcile(context: &MemberContext, key: &Key) -> Result<Option<Duration
     let selector = Selector::from_label_selector_or_nothing(&spec.selector);
     let labels = json!(spec.selector.match_labels.clone().unwrap_or_default());
     let revisions = Revisions::find_or_create(context, &owner, &spec.template, &labels).await?;
-    let update = revision::name(&revisions.current).to_owned();
+    let update_revision = revision::name(&revisions.current).to_owned();
     let old = set.status.clone().unwrap_or_default();
-    let current = old
+    let current_revision = old
         .current_revision
         .clone()
         .filter(|name| revisions.template(name).is_some())
-        .unwrap_or_else(|| update.clone());
+        .unwrap_or_else(|| update_revision.clone());
 
     let desired = DesiredSet::new(spec);
     let now = Timestamp::now();
     let owned = pods::claim(context, &owner, &selector, false).await?;
-    let plan = plan(&desired, &ordinal_pods(&owner, &owned, &update), now);
+    let plan = plan(&desired, &ordinal_pods(&owner, &owned, &update_revision), now);
     for (ordinal, is_updated) in &plan.create {
-        let name = if *is_updated { &update } else { &current };
+        let name = if *is_updated { &update_revision } else { &current_revision };
         let template = revisions.template(name).unwrap_or_else(|| spec.template.clone());
         ensure_claims(context, &owner, spec, *ordinal).await?;
         let pod = new_pod(&owner, spec, &template, *ordinal, name);
@@ -178,10 +178,17 @@ async fn reconcile(context: &MemberContext, key: &Key) -> Result<Option<Duration
     pods::delete(context, &owner, &plan.delete).await?;
 
     let owned = context.pods.owned_by(&owner.subject.uid);
-    let status = compute_status(&set, &ordinal_pods(&owner, &owned, &update), &desired, &current, &update, now);
+    let status = compute_status(
+        &set,
+        &ordinal_pods(&owner, &owned, &update_revision),
+        &desired,
+        &current_revision,
+        &update_revision,
+        now,
+    );
     context.set_status(&context.stateful_sets, &set, set.status.as_ref(), &status).await?;
     let is_in_use = |name: &str| {
-        [&current, &update].iter().any(|revision| *revision == name)
+        [&current_revision, &update_revision].iter().any(|revision| *revision == name)
             || owned.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == name))
     };
     revisions.delete_old(context, spec.revision_history_limit.unwrap_or(10), is_in_use).await?;
@@ -189,11 +196,11 @@ async fn reconcile(context: &MemberContext, key: &Key) -> Result<Option<Duration
     Ok(plan.requeue_after.into_iter().chain(available).min())
 }
 
-fn ordinal_pods(owner: &WorkloadOwner, pods: &[Arc<PodState>], update: &str) -> Vec<OrdinalPod> {
+fn ordinal_pods(owner: &WorkloadOwner, pods: &[Arc<PodState>], update_revision: &str) -> Vec<OrdinalPod> {
     let prefix = format!("{}-", owner.subject.key.name);
     let member = |pod: &Arc<PodState>| {
         let ordinal = pod.key.name.strip_prefix(&prefix)?.parse().ok()?;
-        let is_updated = pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == update);
+        let is_updated = pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == update_revision);
         Some(OrdinalPod { ordinal, pod: pod.clone(), is_updated })
     };
     pods.iter().filter_map(member).collect()
@@ -274,8 +281,8 @@ fn compute_status(
     set: &StatefulSet,
     members: &[OrdinalPod],
     desired: &DesiredSet,
-    current: &str,
-    update: &str,
+    current_revision: &str,
+    update_revision: &str,
     now: Timestamp,
 ) -> StatefulSetStatus {
     let old = set.status.clone().unwrap_or_default();
@@ -287,20 +294,20 @@ fn compute_status(
     let ready = count(members.iter().filter(|member| member.pod.is_ready()));
     let available = members.iter().filter(|member| member.pod.is_available(desired.min_ready_seconds, now));
     let replicas = count(members.iter());
-    let updated = count_with_revision(update);
+    let updated = count_with_revision(update_revision);
     let is_complete = !desired.is_on_delete
         && updated == desired.replicas
         && ready == desired.replicas
         && replicas == desired.replicas;
-    let current = if is_complete { update } else { current };
+    let current_revision = if is_complete { update_revision } else { current_revision };
     StatefulSetStatus {
         replicas,
         ready_replicas: nonzero(ready),
         available_replicas: Some(count(available)),
-        current_replicas: nonzero(count_with_revision(current)),
+        current_replicas: nonzero(count_with_revision(current_revision)),
         updated_replicas: nonzero(updated),
-        current_revision: Some(current.to_owned()),
-        update_revision: Some(update.to_owned()),
+        current_revision: Some(current_revision.to_owned()),
+        update_revision: Some(update_revision.to_owned()),
         collision_count: Some(old.collision_count.unwrap_or_default()),
         observed_generation: set.metadata.generation,
         conditions: old.conditions,

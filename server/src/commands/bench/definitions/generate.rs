@@ -16,7 +16,7 @@ const SMALL_SIZE: usize = 15;
 const MAX_DEPTH: usize = 8;
 /// Maximum number of fields of an object below the root.
 const MAX_FIELDS: usize = 12;
-/// Of this many definitions, one is also served in a second version.
+/// One of this many definitions is also served in a second version.
 const SECOND_VERSION: usize = 5;
 
 const WORDS: [&str; 24] = [

@@ -18,7 +18,7 @@ pub(super) fn markdown(report: &Report) -> String {
     line(machine(&report.machine));
     line(format!("Members: {}.", if report.has_real_members { "real clusters" } else { "simulated" }));
     line(String::new());
-    line("| work | other software | result | to reach | | line | command |".to_owned());
+    line("| work | other software | result | target | | line | command |".to_owned());
     line("|---|---|---|---|---|---|---|".to_owned());
     report.rows.iter().for_each(|row| line(table_row(row)));
     if !report.growth.is_empty() {
@@ -75,8 +75,7 @@ fn error_line(ReportRow { row, outcome, .. }: &ReportRow) -> Option<String> {
     }
 }
 
-/// A value with its unit. Milliseconds from one second on are printed as seconds, megabytes from one gigabyte on as
-/// gigabytes.
+/// A value with its unit. Times of a second or more are printed in seconds, sizes of a gigabyte or more in gigabytes.
 fn quantity(value: f64, unit: &str) -> String {
     let (value, unit) = match unit {
         "ms" if value >= 1_000.0 => (value / 1_000.0, "s"),

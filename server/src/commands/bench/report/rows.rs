@@ -23,7 +23,7 @@ pub(super) struct Row {
     pub is_slow: bool,
 }
 
-/// Value to reach, in the unit of the line.
+/// Target value, in the unit of the line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Target {
     Maximum(f64),

@@ -21,7 +21,7 @@ pub(super) fn describe_cluster(sheet: &mut Sheet, cluster: &Value, now: jiff::Ti
     add_taints(sheet, spec);
     let deleted = &cluster["metadata"]["deletionTimestamp"];
     if deleted.is_string() {
-        sheet.add_field(0, "Leaving", format!("for {} (since {})", age_since(deleted, now), to_text(deleted)));
+        sheet.add_field(0, "Terminating", format!("for {} (since {})", age_since(deleted, now), to_text(deleted)));
     }
     sheet.add_field(0, "Kubernetes Version", or_none(&status["kubernetesVersion"]));
     let nodes = &status["nodeSummary"];

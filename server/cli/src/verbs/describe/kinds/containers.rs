@@ -52,8 +52,8 @@ fn add_container(sheet: &mut Sheet, indent: usize, container: &Value, status: Op
         sheet.add_field(indent, "Image ID", to_text_or_empty(&status["imageID"]));
     }
     add_ports(sheet, indent, list(&container["ports"]));
-    add_words(sheet, indent, "Command", &container["command"]);
-    add_words(sheet, indent, "Args", &container["args"]);
+    add_arguments(sheet, indent, "Command", &container["command"]);
+    add_arguments(sheet, indent, "Args", &container["args"]);
     if let Some(status) = status {
         add_state(sheet, indent, "State", &status["state"]);
         if status["lastState"].as_object().is_some_and(|state| !state.is_empty()) {
@@ -109,18 +109,18 @@ fn add_ports(sheet: &mut Sheet, indent: usize, ports: &[Value]) {
     sheet.add_field(indent, &format!("Host Port{plural}"), join_or_none(ports.iter().map(host_port).collect()));
 }
 
-fn add_words(sheet: &mut Sheet, indent: usize, label: &str, words: &Value) {
-    if !list(words).is_empty() {
+fn add_arguments(sheet: &mut Sheet, indent: usize, label: &str, arguments: &Value) {
+    if !list(arguments).is_empty() {
         sheet.add_heading(indent, label);
-        list(words).iter().for_each(|word| sheet.add_line(indent + 2, to_text(word)));
+        list(arguments).iter().for_each(|argument| sheet.add_line(indent + 2, to_text(argument)));
     }
 }
 
 fn add_state(sheet: &mut Sheet, indent: usize, label: &str, state: &Value) {
     let (state_name, details) =
         match state.as_object().and_then(|state| state.iter().find(|(_, details)| details.is_object())) {
-            Some((word, details)) if word == "running" => ("Running", details),
-            Some((word, details)) if word == "terminated" => ("Terminated", details),
+            Some((key, details)) if key == "running" => ("Running", details),
+            Some((key, details)) if key == "terminated" => ("Terminated", details),
             Some((_, details)) => ("Waiting", details),
             None => ("Waiting", &NO_DETAILS),
         };

@@ -106,7 +106,7 @@ fn the_pod_with_the_lowest_priority_is_preempted() {
 }
 
 #[rstest::rstest]
-// Without a budget, the least important pod is preempted; with one, the pod of the node without a protected pod.
+// The pod with the lowest priority is preempted, unless its budget forbids this and no budget protects the other pod.
 #[case(&[], "a low")]
 #[case(&[("low", 0)], "b mid")]
 #[case(&[("low", 1)], "a low")]

@@ -20,9 +20,9 @@ use super::policy::{FailureAction, classify_failure, match_success_policy};
 pub const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 /// Annotation and label of a pod with its completion index.
 pub const INDEX_ANNOTATION: &str = "batch.kubernetes.io/job-completion-index";
-/// Annotation of a pod with the number of counted failures of its index before it.
+/// Annotation of a pod with the number of earlier counted failures of its index.
 pub const FAILURES_ANNOTATION: &str = "batch.kubernetes.io/job-index-failure-count";
-/// Annotation of a pod with the number of ignored failures of its index before it.
+/// Annotation of a pod with the number of earlier ignored failures of its index.
 pub const IGNORED_FAILURES_ANNOTATION: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
 /// First backoff after a failed pod in seconds; it doubles with each failure.
@@ -183,15 +183,15 @@ impl<'a> JobView<'a> {
         self.is_indexed && self.spec.backoff_limit_per_index.is_some()
     }
 
-    /// True if the pod's index is valid, or not needed.
-    fn is_valid(&self, pod: &PodState) -> bool {
+    /// True if the pod's index is valid, or the Job is not indexed.
+    fn has_valid_index(&self, pod: &PodState) -> bool {
         !self.is_indexed
             || index_of(pod).is_some_and(|index| (0..self.spec.completions.unwrap_or_default()).contains(&index))
     }
 
     /// True for a pod that is neither counted nor in `uncountedTerminatedPods`.
     fn is_unrecorded(&self, pod: &PodState) -> bool {
-        is_tracked(pod) && !self.uncounted.contains(&*pod.uid) && self.is_valid(pod)
+        is_tracked(pod) && !self.uncounted.contains(&*pod.uid) && self.has_valid_index(pod)
     }
 
     fn has_failed(&self, pod: &PodState) -> bool {
@@ -208,7 +208,7 @@ impl<'a> JobView<'a> {
         let limit = self.spec.backoff_limit_per_index.unwrap_or_default();
         let mut failed = parse_indexes(self.status.failed_indexes.as_deref().unwrap_or_default());
         let fatal =
-            self.pods.iter().filter(|pod| is_tracked(pod) && self.is_valid(pod) && self.has_failed(pod)).filter(
+            self.pods.iter().filter(|pod| is_tracked(pod) && self.has_valid_index(pod) && self.has_failed(pod)).filter(
                 |pod| match self.classify_failure(pod) {
                     FailureAction::FailIndex => true,
                     FailureAction::Ignore => false,
@@ -234,7 +234,7 @@ impl<'a> JobView<'a> {
                 end_time(pod),
             )
         };
-        for pod in self.pods.iter().filter(|pod| is_tracked(pod) && self.is_valid(pod) && self.has_failed(pod)) {
+        for pod in self.pods.iter().filter(|pod| is_tracked(pod) && self.has_valid_index(pod) && self.has_failed(pod)) {
             let Some(index) = index_of(pod) else { continue };
             if completed.contains(&index) || failed.contains(&index) || active.contains(&index) {
                 continue;
@@ -257,7 +257,7 @@ impl<'a> JobView<'a> {
         })
     }
 
-    /// Outcome of the Job, except by completion.
+    /// Outcome of the Job for any reason other than that it is complete.
     fn decide_outcome(&self, plan: &mut Plan, succeeded: i32, failed: i32) -> Option<JobOutcome> {
         if let Some(recorded) =
             self.recorded_outcome("SuccessCriteriaMet").or_else(|| self.recorded_outcome("FailureTarget"))
@@ -342,8 +342,9 @@ impl<'a> JobView<'a> {
             return;
         }
         let terminating = self.pods.iter().filter(|pod| pod.deletion.is_some() && !pod.phase.is_terminal());
-        let replaced_later = if self.replaces_only_failed { count(terminating.clone()) } else { 0 };
-        let missing = usize::try_from(desired - replaced_later - running).unwrap_or_default().min(MAX_PODS_PER_STEP);
+        let awaited_terminations = if self.replaces_only_failed { count(terminating.clone()) } else { 0 };
+        let missing =
+            usize::try_from(desired - awaited_terminations - running).unwrap_or_default().min(MAX_PODS_PER_STEP);
         if missing == 0 {
             return;
         }
@@ -395,7 +396,7 @@ impl<'a> JobView<'a> {
         sorted.sort_by_key(|pod| (pod.created, pod.key.clone()));
         let mut indexes = BTreeSet::new();
         let (mut rest, mut surplus): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|pod| {
-            !self.is_indexed || (self.is_valid(pod) && index_of(pod).is_some_and(|index| indexes.insert(index)))
+            !self.is_indexed || (self.has_valid_index(pod) && index_of(pod).is_some_and(|index| indexes.insert(index)))
         });
         rest.sort_by_key(|pod| {
             (pod.node.is_some(), pod.phase == Phase::Running, pod.is_ready(), std::cmp::Reverse(pod.created))
