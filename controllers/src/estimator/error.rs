@@ -21,6 +21,6 @@ pub enum EstimatorError {
         status: Arc<tonic::Status>,
     },
     /// A certificate or key file cannot be read, or the files do not match.
-    #[error("the scheduler estimators' certificates: {}: {reason}", file.display())]
+    #[error("cannot use the scheduler estimators' certificates: {}: {reason}", file.display())]
     Certificates { file: PathBuf, reason: String },
 }

@@ -281,7 +281,7 @@ impl Collector for EvictionQueue {
                 let kind = key.kind();
                 clusters.iter().for_each(|cluster| *kinds.entry((cluster.clone(), kind)).or_default() += 1);
             }
-            self.queue.for_each_due(|key| {
+            self.queue.for_each_ready_or_running(|key| {
                 if !waiting.contains_key(key) {
                     count(key);
                 }

@@ -1,4 +1,4 @@
-//! Assumed state for a plan besides templates: changed clusters, rebalancers, and quotas with their usage.
+//! State that a plan assumes in addition to its templates: changed clusters, rebalancers, and quotas with their usage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) struct AssumedState {
     pub simulation: SimulatedScheduling,
     /// Clusters that are changed or deleted.
     clusters: BTreeMap<String, Arc<Cluster>>,
-    /// Names of the clusters that stay unreachable.
+    /// Names of the clusters that are assumed to become unreachable and to stay so.
     lost_clusters: BTreeSet<String>,
     /// Proposed rebalancers, with the time at which they trigger rescheduling.
     rebalancers: Vec<(WorkloadRebalancer, Time)>,

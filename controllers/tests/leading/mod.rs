@@ -1,4 +1,4 @@
-//! Leader election: followers write nothing, and neither does a leader whose fence has ended.
+//! Leader election: standbys write nothing, and neither does a leader whose fence has ended.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn only_the_leader_writes() {
     let manifest = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
     control_plane.create(&propagation_policy(), "default", &manifest).await.unwrap();
     env.wait_until_settled().await;
-    assert_eq!(env.manager.reconciles().values().sum::<u64>(), 0, "a follower reconciles nothing");
+    assert_eq!(env.manager.reconciles().values().sum::<u64>(), 0, "a standby reconciles nothing");
     assert_eq!(control_plane.get(Target::new(&binding(), "default", "app-configmap")).await.unwrap(), None);
 
     let fence = Fence::closed();

@@ -52,7 +52,7 @@ pub(crate) struct RegisterArgs {
     /// Bootstrap token
     #[arg(long, env = "CROWSNEST_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Token,
-    /// Hash of the control plane's CA certificate, as sha256:HASH; may be repeated to accept any of several
+    /// Public key hash of the control plane's CA, as sha256:HASH; may be repeated to accept any of several
     #[arg(long, value_name = "HASH", required_unless_present = "discovery_token_unsafe_skip_ca_verification")]
     discovery_token_ca_cert_hash: Vec<discovery::CaHash>,
     /// Trust any control plane that signs with the token; everybody who knows the token can impersonate it

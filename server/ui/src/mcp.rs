@@ -21,7 +21,7 @@ pub(super) const UPSTREAM: &str = "/apis/search.crowsnest.io/v1alpha1/mcp";
 
 /// Handles a request for [`PATH`].
 pub(super) async fn forward(State(ui): State<Ui>, request: Request) -> Response {
-    let metadata = ui.oidc.as_ref().and_then(|oidc| oidc.resource(RESOURCE_METADATA_PATH)).map(|(url, _)| url);
+    let metadata = ui.oidc.as_ref().and_then(|oidc| oidc.url_and_issuer(RESOURCE_METADATA_PATH)).map(|(url, _)| url);
     let mut response = match forward_inner(&ui, request).await {
         Ok(response) => response,
         Err(error) => StatusResponse::into_response(error),
@@ -51,7 +51,7 @@ async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, ApiErr
 
 /// Names the issuer whose ID tokens are accepted; 404 without one.
 pub(super) async fn metadata(State(ui): State<Ui>) -> Response {
-    match ui.oidc.as_ref().and_then(|oidc| oidc.resource(PATH)) {
+    match ui.oidc.as_ref().and_then(|oidc| oidc.url_and_issuer(PATH)) {
         Some((resource, issuer)) => json(
             StatusCode::OK,
             &serde_json::json!({"resource": resource.as_str(), "authorization_servers": [issuer],

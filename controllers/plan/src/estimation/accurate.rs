@@ -36,7 +36,7 @@ pub struct CombinedEstimator<'a> {
     native: &'a dyn Estimate,
     clusters: &'a [Arc<ClusterFacts>],
     responses: &'a EstimatorResponses,
-    /// Indexes of clusters that were estimated without a result of their scheduler estimator.
+    /// Indexes of clusters that were estimated although their scheduler estimator has not been queried.
     unqueried: Mutex<BTreeSet<usize>>,
 }
 

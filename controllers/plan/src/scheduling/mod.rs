@@ -460,9 +460,9 @@ fn candidates<'a>(
         }
         _ => context.estimate.replicas(&indexes, spec.replica_requirements.as_ref()),
     };
-    let unknown = if spec.replicas == 0 && spec.components.is_empty() { i32::MAX } else { spec.replicas };
+    let default_allocatable = if spec.replicas == 0 && spec.components.is_empty() { i32::MAX } else { spec.replicas };
     let candidate = |(((index, candidate), score), estimate): ((&(usize, CandidateCluster<'a>), &i64), Option<i32>)| {
-        let allocatable = estimate.filter(|replicas| *replicas != i32::MAX).unwrap_or(unknown);
+        let allocatable = estimate.filter(|replicas| *replicas != i32::MAX).unwrap_or(default_allocatable);
         Candidate {
             facts: candidate.facts,
             index: *index,

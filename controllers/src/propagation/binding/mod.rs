@@ -55,7 +55,7 @@ pub struct BindingController {
 
 /// Requeue delay while Works must be deleted before others can be created.
 const PURGE_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Number of clusters whose Works are written concurrently.
+/// Maximum number of clusters whose Works are written concurrently.
 const MAX_CONCURRENT_WRITES: usize = 8;
 
 /// Desired state of a binding.
@@ -418,7 +418,7 @@ impl BindingController {
             return Err(Error::ClusterNotFound(cluster.to_owned()));
         };
         let mut manifest = self.build_manifest(target, shared).await?;
-        let (cluster_wide, namespaced) = (shared.cluster_wide.to_planner(), shared.namespaced.to_planner());
+        let (cluster_wide, namespaced) = (shared.cluster_wide.to_policies(), shared.namespaced.to_policies());
         let overrides =
             overriding::apply(&mut manifest, &member, &cluster_wide, &namespaced).inspect_err(|failed| {
                 self.record_override_event(shared, failed.cluster_scoped, &failed.policy, cluster, false)

@@ -43,7 +43,7 @@ impl Overrides {
         Ok(Overrides { policies: policies.iter().map(CachedObject::view).filter_map(decode_override).collect() })
     }
 
-    pub fn to_planner(&self) -> Vec<OverridePolicy<'_>> {
+    pub fn to_policies(&self) -> Vec<OverridePolicy<'_>> {
         self.policies.iter().map(|(name, spec)| OverridePolicy { name, spec }).collect()
     }
 }

@@ -133,7 +133,7 @@ impl NamespaceController {
         let Some(member) = self.context.cluster(cluster).await? else { return Ok(()) };
         let mut manifest = namespace.clone();
         let applied: overriding::AppliedOverrides =
-            overriding::apply(&mut manifest, &member, &overrides.to_planner(), &[])?;
+            overriding::apply(&mut manifest, &member, &overrides.to_policies(), &[])?;
         let (cluster_wide, _) = applied.annotations();
         let annotations =
             cluster_wide.map(|text| (annotation::APPLIED_CLUSTER_OVERRIDES.to_owned(), text)).into_iter().collect();

@@ -148,8 +148,8 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
     }
 
     /// Calls `visit` with each key that is ready or being reconciled.
-    pub fn for_each_due(&self, visit: impl FnMut(&K)) {
-        self.state.lock().due().for_each(visit);
+    pub fn for_each_ready_or_running(&self, visit: impl FnMut(&K)) {
+        self.state.lock().ready_or_running().for_each(visit);
     }
 
     /// Numbers of waiting keys by reason, or `None` if the queue is closed.

@@ -124,7 +124,7 @@ impl<K: Hash + Eq + Clone> State<K> {
     }
 
     /// Keys that are ready or being reconciled.
-    pub(super) fn due(&self) -> impl Iterator<Item = &K> {
+    pub(super) fn ready_or_running(&self) -> impl Iterator<Item = &K> {
         self.queued.keys().chain(self.running.keys())
     }
 

@@ -206,7 +206,7 @@ fn a_group_starts_keys_while_it_occupies_fewer_workers_than_are_idle(
     assert_eq!(start_all(&mut state), expected);
     let waiting = added.len() - expected.len();
     assert_eq!((state.metrics(Instant::now()).depth, state.pending().active), (waiting, waiting));
-    assert_eq!(state.due().count(), added.len());
+    assert_eq!(state.ready_or_running().count(), added.len());
     assert!(!state.is_idle());
 }
 
@@ -374,7 +374,7 @@ proptest! {
                             running.push(key);
                         }
                         Err(_) => {
-                            let blocked = state.due().find(|key| !running.contains(*key) && may_start(key));
+                            let blocked = state.ready_or_running().find(|key| !running.contains(*key) && may_start(key));
                             prop_assert!(blocked.is_none(), "{:?} waits beside {:?}", blocked, running);
                         }
                     }

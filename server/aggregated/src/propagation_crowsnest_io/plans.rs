@@ -144,22 +144,22 @@ async fn plan(Call { server, context, request }: Call<'_>) -> Result<Response, A
     let plan: PlanBody = serde_json::from_slice(&body)
         .map_err(|error| ApiError::bad_request(format!("error decoding the Plan's JSON: {error}")))?;
     validate(&plan)?;
-    let planner = Planner(Reader { delegated: &server.delegated, user: &context.user });
-    let proposal = planner.proposal(&reports, &plan.spec).await?;
+    let authorizer = PlanAuthorizer(Reader { delegated: &server.delegated, user: &context.user });
+    let proposal = authorizer.proposal(&reports, &plan.spec).await?;
     let mut selection =
         TemplateSelection { remaining: plan.spec.limit.unwrap_or(DEFAULT_TEMPLATES), ..TemplateSelection::default() };
-    let mut planning = reports.planner(&proposal, plan.spec.manifests).await?;
-    planning
+    let mut planner = reports.planner(&proposal, plan.spec.manifests).await?;
+    planner
         .plan(
-            &planner
+            &authorizer
                 .select_templates(&proposal, reports.find_affected_templates(&proposal).await?, &mut selection)
                 .await?,
         )
         .await?;
     // Dependencies result from the first planning step, and the caller must be allowed to get them as well.
-    let dependencies = planning.attach_dependencies().await?;
-    planning.plan(&planner.select_templates(&proposal, dependencies, &mut selection).await?).await?;
-    let (plans, mut all_notices) = planning.finish().await?;
+    let dependencies = planner.attach_dependencies().await?;
+    planner.plan(&authorizer.select_templates(&proposal, dependencies, &mut selection).await?).await?;
+    let (plans, mut all_notices) = planner.finish().await?;
     all_notices.extend(notices(&proposal, &plans, plan.spec.manifests));
     let objects = proposal.objects.iter();
     let report = PlanReport {
@@ -186,10 +186,10 @@ struct TemplateSelection {
     withheld: usize,
 }
 
-/// Selects the objects and templates of a plan by the caller's permissions.
-struct Planner<'r>(Reader<'r>);
+/// Limits the objects and templates of a plan to those that the caller may read.
+struct PlanAuthorizer<'r>(Reader<'r>);
 
-impl Planner<'_> {
+impl PlanAuthorizer<'_> {
     /// The proposed objects as they would be stored; the caller must be allowed to read each of them.
     async fn proposal(&self, reports: &Reports, spec: &Spec) -> Result<Proposal, ApiError> {
         let mut proposal = Proposal::default();

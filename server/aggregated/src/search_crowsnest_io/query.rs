@@ -165,7 +165,7 @@ mod tests {
     #[case::complete(false, &[], "eq")]
     #[case::rounded(false, &["sums of cpu.req are rounded"], "eq")]
     #[case::incomplete(true, &["a limit was reached"], "gte")]
-    fn live_counts_have_their_limits(#[case] incomplete: bool, #[case] notices: &[&str], #[case] relation: &str) {
+    fn live_counts_state_their_accuracy(#[case] incomplete: bool, #[case] notices: &[&str], #[case] relation: &str) {
         let counted = |field: &str| {
             let values = vec![("Pod".to_owned(), 3)];
             FacetCounts { field: field.to_owned(), values, more: 2, sums: Vec::new() }

@@ -1,5 +1,5 @@
 //! Serves `cluster.karmada.io` clusters and `search.karmada.io` resource registries from the objects of the internal
-//! group `storage.crowsnest.io` in the control plane, whose storage is the only one.
+//! group `storage.crowsnest.io` in the control plane, the only place where they are stored.
 //!
 //! A request is forwarded under the internal group and the response is translated back: objects, lists, tables, watch
 //! events and Status texts. Validation and defaulting run as admission on the internal group (`webhook/`), on the whole

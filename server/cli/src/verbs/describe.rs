@@ -144,9 +144,9 @@ async fn describe_named(args: &DescribeArgs, object: &ObjectArgs) -> anyhow::Res
         Err(error) => error,
     };
     let (config, kind) = (&target.config, &target.kind);
-    let sources = sources(args, config, &target.control_plane).await?;
+    let servers = servers(args, config, &target.control_plane).await?;
     let path = kind.gvr.path(target.namespace.as_deref());
-    match describe_list(args, kind, &path, &sources, Some(&target.name)).await {
+    match describe_list(args, kind, &path, &servers, Some(&target.name)).await {
         Ok(result) if !result.descriptions.is_empty() => Ok(result),
         _ => Err(not_found),
     }
@@ -184,12 +184,12 @@ async fn describe_exact(args: &DescribeArgs, target: &ResolvedObject) -> anyhow:
 }
 
 /// Clients to read from, with the cluster's name; the control plane has none.
-type Sources = Vec<(Option<String>, kube::Client)>;
+type Servers = Vec<(Option<String>, kube::Client)>;
 
-async fn sources(args: &DescribeArgs, config: &kube::Config, control_plane: &kube::Client) -> anyhow::Result<Sources> {
-    let mut sources = Vec::new();
+async fn servers(args: &DescribeArgs, config: &kube::Config, control_plane: &kube::Client) -> anyhow::Result<Servers> {
+    let mut servers = Vec::new();
     if args.operation_scope != OperationScope::Members {
-        sources.push((None, control_plane.clone()));
+        servers.push((None, control_plane.clone()));
     }
     if args.operation_scope != OperationScope::Karmada {
         let clusters = match args.named_clusters() {
@@ -198,10 +198,10 @@ async fn sources(args: &DescribeArgs, config: &kube::Config, control_plane: &kub
         };
         for cluster in clusters {
             let member = clients::member(config, &cluster)?;
-            sources.push((Some(cluster), member));
+            servers.push((Some(cluster), member));
         }
     }
-    Ok(sources)
+    Ok(servers)
 }
 
 /// Describes all objects of a kind, cluster by cluster.
@@ -214,19 +214,19 @@ async fn describe_kind(args: &DescribeArgs, resource_type: &str) -> anyhow::Resu
     let namespace = (kind.namespaced && !args.all_namespaces).then_some(namespace);
     let selector = args.selector.as_deref().map(|labels| format!("?labelSelector={}", percent_encode(labels)));
     let path = format!("{}{}", kind.gvr.path(namespace), selector.unwrap_or_default());
-    let sources = sources(args, &config, &control_plane).await?;
-    describe_list(args, &kind, &path, &sources, None).await
+    let servers = servers(args, &config, &control_plane).await?;
+    describe_list(args, &kind, &path, &servers, None).await
 }
 
-/// Describes the objects of a list from each source; with `prefix`, those whose names start with it.
+/// Describes the objects of a list from each server; with `prefix`, those whose names start with it.
 async fn describe_list(
     args: &DescribeArgs,
     kind: &Kind,
     path: &str,
-    sources: &Sources,
+    servers: &Servers,
     prefix: Option<&str>,
 ) -> anyhow::Result<Descriptions> {
-    let responses = futures::stream::iter(sources)
+    let responses = futures::stream::iter(servers)
         .map(|(cluster, client)| async move { (cluster, client, read_list(client, path, args.chunk_size).await) })
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect::<Vec<_>>()
@@ -235,7 +235,7 @@ async fn describe_list(
     for (cluster, client, listed) in responses {
         match listed {
             Ok(objects) => found.extend(objects.into_iter().map(|object| (cluster.as_deref(), client, object))),
-            Err(error) if sources.len() == 1 => return Err(anyhow!("{}", explain_failure(cluster.as_deref(), &error))),
+            Err(error) if servers.len() == 1 => return Err(anyhow!("{}", explain_failure(cluster.as_deref(), &error))),
             Err(error) => {
                 let server_name = cluster.clone().unwrap_or_else(|| "the control plane".to_owned());
                 result.failed_clusters.push((server_name, describe_cause(&error)));

@@ -114,7 +114,7 @@ pub(crate) async fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
 
 async fn create(args: CreateArgs) -> anyhow::Result<()> {
     let config = args.connection.config().await?;
-    let hash = args.print_register_command.then(|| ca_certificate_hash(&config)).transpose()?;
+    let hash = args.print_register_command.then(|| ca_public_key_hash(&config)).transpose()?;
     let (id, secret) = (random_string(ID_LENGTH), random_string(SECRET_LENGTH));
     let server = config.cluster_url.to_string();
     let secrets: Api<Secret> = Api::namespaced(kube::Client::try_from(config)?, TOKEN_NAMESPACE);
@@ -169,8 +169,8 @@ fn random_string(length: usize) -> String {
     (0..length).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()
 }
 
-/// The hash of the control plane's CA certificate, which the agent verifies (`--discovery-token-ca-cert-hash`).
-fn ca_certificate_hash(config: &kube::Config) -> anyhow::Result<String> {
+/// The hash of the public key of the control plane's CA, which the agent verifies (`--discovery-token-ca-cert-hash`).
+fn ca_public_key_hash(config: &kube::Config) -> anyhow::Result<String> {
     let der = config.root_cert.iter().flatten().next();
     let der = der.context("cannot compute the CA certificate hash: the kubeconfig has no certificate authority")?;
     let (_, certificate) =

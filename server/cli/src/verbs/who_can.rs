@@ -134,23 +134,23 @@ async fn resolve_type(
     client: &kube::Client,
 ) -> anyhow::Result<ResourceType> {
     let (resource, group) = resource_type.split_once('.').unwrap_or((resource_type, ""));
-    let unresolved_type =
+    let type_from_text =
         |namespaced| ResourceType { group: group.to_owned(), resource: resource.to_lowercase(), namespaced };
     if VIRTUAL_RESOURCES.contains(&resource) {
-        return Ok(unresolved_type(false));
+        return Ok(type_from_text(false));
     }
     let served = crowsnest_members::discovery::discover(client).await?;
     // `Kind::resolve` ignores resources that can only be created, such as tokenreviews.
     let is_match = |gvr: &Gvr| &*gvr.resource == resource && &*gvr.group == group;
     if let Some(found) = served.resources.iter().find(|served_type| is_match(&served_type.gvr)) {
-        return Ok(unresolved_type(found.namespaced));
+        return Ok(type_from_text(found.namespaced));
     }
     let found = match Kind::resolve(resource_type, &served) {
         Some(kind) => Some(kind),
         None => find_kind(resource_type, &Scope::All, config, client).await.ok(),
     };
     Ok(found.map_or_else(
-        || unresolved_type(true),
+        || type_from_text(true),
         |kind| ResourceType {
             group: kind.gvr.group.to_string(),
             resource: kind.gvr.resource.to_string(),

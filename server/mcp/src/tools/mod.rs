@@ -100,7 +100,7 @@ impl Call<'_> {
         }
     }
 
-    /// Token of the API to continue at.
+    /// Continuation token of the API; empty for the first page.
     fn token(&self) -> &str {
         match &self.position {
             Some(Position::Token(token) | Position::Within(PagePosition { token, .. })) => token,

@@ -26,7 +26,7 @@ pub(super) struct CacheArgs {
     /// Changes per second while latencies are measured
     #[arg(long, default_value_t = 500.0, value_name = "N")]
     churn: f64,
-    /// Duration of that measurement, in seconds
+    /// Duration of each measurement with changes, in seconds
     #[arg(long, default_value_t = 20)]
     seconds: u64,
     #[command(flatten)]
@@ -41,13 +41,13 @@ pub(super) async fn run(args: &CacheArgs, scratch: &ScratchArgs) -> anyhow::Resu
     printer.print_megabytes("cache/rss-before", before)?;
 
     let start = Instant::now();
-    let (index, interest) = environment.open(&args.cache).await?;
-    let proxy = Proxy::new(index.clone());
-    let bench = CacheBench { index: &index, members: &environment.members, args };
+    let (cache, interest) = environment.open(&args.cache).await?;
+    let proxy = Proxy::new(cache.clone());
+    let bench = CacheBench { cache: &cache, members: &environment.members, args };
     bench.measure_fill(start, &mut printer).await?;
     printer.print_megabytes("cache/rss-searchable", super::resident_bytes()?)?;
-    printer.print_megabytes("cache/database", index.size().await?.bytes)?;
-    printer.print_megabytes("cache/text-index", size_of(&environment.scratch.path().join("text"))?)?;
+    printer.print_megabytes("cache/database", cache.size().await?.bytes)?;
+    printer.print_megabytes("cache/text-index", folder_bytes(&environment.scratch.path().join("text"))?)?;
     reads::measure_lists(&proxy, args.pods.pods, args.reads, &mut printer).await?;
     let resident = super::resident_bytes()?;
     printer.print_megabytes("cache/rss-after-lists", resident)?;
@@ -56,22 +56,22 @@ pub(super) async fn run(args: &CacheArgs, scratch: &ScratchArgs) -> anyhow::Resu
         resident.saturating_sub(before) as f64 / args.pods.pods.max(1) as f64,
         "B/object",
     )?;
-    reads::measure_searches(&index, "cache/search", args.reads, &mut printer).await?;
+    reads::measure_searches(&cache, "cache/search", args.reads, &mut printer).await?;
     bench.measure_change_cost(&mut printer).await?;
     bench.measure_churn(&mut printer).await?;
     printer.print_megabytes("cache/rss-after-churn", super::resident_bytes()?)?;
     proxy.stop().await;
-    stop(index, interest).await;
+    stop(cache, interest).await;
 
     let start = Instant::now();
-    let (index, interest) = environment.open(&args.cache).await?;
-    let response = index
+    let (cache, interest) = environment.open(&args.cache).await?;
+    let response = cache
         .searcher()
         .search_all(reads::search_request("kind:pod status:CrashLoopBackOff", UserInfo::system()))
         .await?;
     printer.print_milliseconds("cache/restart", start.elapsed())?;
     ensure!(response.summary.is_some_and(|summary| summary.total > 0), "no object is found after the restart");
-    stop(index, interest).await;
+    stop(cache, interest).await;
     environment.stop().await
 }
 
@@ -107,9 +107,9 @@ impl<W: Write> MeasurementPrinter<W> {
     }
 }
 
-/// A cache of the pods of members.
+/// The cache to measure, and the members whose pods it collects.
 struct CacheBench<'a> {
-    index: &'a GlobalCache,
+    cache: &'a GlobalCache,
     members: &'a MembersProcess,
     args: &'a CacheArgs,
 }
@@ -117,13 +117,13 @@ struct CacheBench<'a> {
 impl CacheBench<'_> {
     /// Measures the time from opening an empty cache until all objects are searchable.
     async fn measure_fill(&self, start: Instant, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
-        wait_until_complete(self.index, self.args.pods.clusters).await?;
+        wait_until_complete(self.cache, self.args.pods.clusters).await?;
         let fill_time = start.elapsed();
         printer.print_milliseconds("cache/complete", fill_time)?;
         printer.print("cache/ingest", self.args.pods.pods as f64 / fill_time.as_secs_f64(), "objects/s")?;
         printer.print_megabytes("cache/rss-complete", super::resident_bytes()?)?;
-        let target = self.index.seq();
-        self.index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
+        let target = self.cache.seq();
+        self.cache.searcher().searchable().wait_for(|seq| *seq >= target).await?;
         printer.print_milliseconds("cache/searchable", start.elapsed())
     }
 
@@ -132,7 +132,7 @@ impl CacheBench<'_> {
         super::wait_until_idle().await?;
         let before = super::cpu_ticks()?;
         set_churn(&self.members.address, self.args.churn).await?;
-        let (changes, _) = reads::latencies(self.index.clone(), Duration::from_secs(self.args.seconds)).await?;
+        let (changes, _) = reads::latencies(self.cache.clone(), Duration::from_secs(self.args.seconds)).await?;
         // A tick is 10 ms.
         let milliseconds = (super::cpu_ticks()? - before) as f64 * 10.0;
         set_churn(&self.members.address, 0.0).await?;
@@ -145,9 +145,9 @@ impl CacheBench<'_> {
         super::wait_until_idle().await?;
         set_churn(&self.members.address, self.args.churn).await?;
         let start = Instant::now();
-        let latencies = tokio::spawn(reads::latencies(self.index.clone(), Duration::from_secs(self.args.seconds)));
+        let latencies = tokio::spawn(reads::latencies(self.cache.clone(), Duration::from_secs(self.args.seconds)));
         while start.elapsed() < Duration::from_secs(self.args.seconds) {
-            reads::measure_searches(self.index, "cache/churn/search", self.args.reads, printer).await?;
+            reads::measure_searches(self.cache, "cache/churn/search", self.args.reads, printer).await?;
         }
         let (watch, text) = latencies.await??;
         set_churn(&self.members.address, 0.0).await?;
@@ -159,7 +159,7 @@ impl CacheBench<'_> {
 }
 
 /// Total size of the files in a folder, in bytes.
-pub(super) fn size_of(folder: &Path) -> anyhow::Result<u64> {
+pub(super) fn folder_bytes(folder: &Path) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         // Merges of the index can delete a file before its size is read.

@@ -13,7 +13,7 @@ use http::Method;
 use serde_json::Value;
 
 use super::super::cache_options::CacheOptionsArgs;
-use super::cache::{MeasurementPrinter, size_of};
+use super::cache::{MeasurementPrinter, folder_bytes};
 use super::environment::{BenchEnvironment, PodArgs, set_churn, stop, wait_until_complete};
 use super::reads::{self, QUERIES};
 use super::scratch::ScratchArgs;
@@ -111,7 +111,7 @@ async fn measure_searches(
 async fn merged_size(options: &CacheOptions, data_dir: &Path) -> anyhow::Result<u64> {
     if options.index_backend == "tantivy" {
         super::wait_until_idle().await?;
-        return size_of(&data_dir.join("text"));
+        return folder_bytes(&data_dir.join("text"));
     }
     let engine = &options.opensearch;
     let client = Client::new(ClientOptions::from_store_options(engine)?).await?;

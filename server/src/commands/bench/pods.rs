@@ -56,7 +56,7 @@ impl Pods {
     }
 
     pub(super) fn app(self, nth: usize) -> usize {
-        // Neighbouring pods belong to one application; a namespace has several.
+        // Neighbouring pods belong to different applications; a namespace has several.
         nth % self.apps()
     }
 

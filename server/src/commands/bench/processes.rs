@@ -37,11 +37,11 @@ use tokio_util::sync::CancellationToken;
 
 /// Number of consecutive checks without activity after which the controllers count as idle.
 const IDLE_CHECKS: u32 = 20;
-/// Interval between these checks.
+/// Interval between checks for activity.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// User of the controllers in the audit log.
 pub(super) const CONTROLLERS: &str = "controllers";
-/// Number of simulated members started concurrently.
+/// Maximum number of simulated members that start concurrently.
 const MAX_CONCURRENT_STARTS: usize = 8;
 
 /// Connection of an administrator to an API server.

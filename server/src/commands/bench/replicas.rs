@@ -14,7 +14,7 @@ use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
 use super::super::serve::DatabaseUrl;
-use super::cache::{MeasurementPrinter, size_of};
+use super::cache::{MeasurementPrinter, folder_bytes};
 use super::environment::{POD_BYTES, PodArgs, pods, register, set_churn, start_members, wait_until_complete};
 use super::processes::{BenchProcess, stdin_lines, write_line};
 use super::reads;
@@ -226,7 +226,7 @@ async fn execute(cache: &GlobalCache, dir: &Path, line: &str) -> anyhow::Result<
         }
         "usage" => serde_json::to_string(&ResourceUsage {
             resident: super::resident_bytes()?,
-            text_index: size_of(&dir.join("text"))?,
+            text_index: folder_bytes(&dir.join("text"))?,
             database: cache.size().await?.bytes,
         })?,
         "changes" => {

@@ -1,7 +1,7 @@
 //! Signing in at an OpenID Connect issuer: the authorization code flow with PKCE.
 //!
-//! The browser is redirected to the issuer with the state of the sign-in in a sealed cookie ([`flow`]). The code that
-//! it returns is exchanged for tokens ([`exchange`]), and these become a session ([`sessions`]). A session has no
+//! The browser is redirected to the issuer with the state of the sign-in in a sealed cookie ([`flow`]). The code that the
+//! issuer returns is exchanged for tokens ([`exchange`]), and these become a session ([`sessions`]). A session has no
 //! credential but its ID token: the control plane's API server is configured with the same issuer and authenticates the
 //! user. This process therefore needs no permission to impersonate.
 
@@ -98,7 +98,7 @@ impl SignIn {
     }
 
     /// URL of `path` on this server, and the issuer whose ID tokens are accepted there.
-    pub(super) fn resource(&self, path: &str) -> Option<(Url, &str)> {
+    pub(super) fn url_and_issuer(&self, path: &str) -> Option<(Url, &str)> {
         Some((self.client.redirect_url.join(path).ok()?, self.oidc.settings().issuer_url()))
     }
 

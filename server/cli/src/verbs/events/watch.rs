@@ -22,7 +22,7 @@ use crate::verbs::search::print_warnings;
 /// Delay to collect changes for one read, and the maximum number of events per read.
 const BATCH_INTERVAL: Duration = Duration::from_millis(250);
 const MAX_BATCH_SIZE: usize = 50;
-/// Number of reads of an event that is not indexed yet; changes are reported before they are searchable.
+/// Maximum number of reads of an event that is not indexed yet; changes are reported before they are searchable.
 const MAX_READS: u8 = 12;
 
 /// State of the watch.
@@ -34,6 +34,7 @@ struct EventWatch<'a> {
     printed_versions: BTreeMap<String, String>,
     widths: Widths,
     needs_header: bool,
+    /// True until the first event is printed in an output format other than a table.
     is_first: bool,
 }
 

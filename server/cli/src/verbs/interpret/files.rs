@@ -10,9 +10,9 @@ use serde_json::Value;
 pub(crate) const STANDARD_INPUT: &str = "-";
 /// Extensions of the files that are read from folders. Files that are named directly can have any extension.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
-/// Number of attempts to download a URL.
+/// Maximum number of attempts to download a URL.
 const MAX_ATTEMPTS: usize = 3;
-/// Time between these attempts.
+/// Time between attempts to download a URL.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Connect and read timeout for URLs.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);

@@ -24,6 +24,7 @@ struct SearchWatch<'a> {
     /// Hits of the current connection, until the initial search is complete.
     current_hits: Option<BTreeMap<String, Value>>,
     needs_header: bool,
+    /// True until the first hit is printed in an output format other than a table.
     is_first: bool,
 }
 
