@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::ground::kubernetes_minor;
+use crowsnest_tests::repository_root;
 use serde::Deserialize;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -25,50 +27,45 @@ struct Difference {
     real: Value,
 }
 
-/// The folder with scenarios and recordings.
-pub enum Recordings {
-    Unchanged(PathBuf),
-    /// A copy for real clusters.
-    Adapted(TempDir),
-}
+/// A copy of the scenarios and their recordings.
+pub struct Recordings(TempDir);
 
 impl Recordings {
-    /// The recordings in `folder`, adapted to the real clusters if the tests run on them.
-    pub fn prepare(folder: &Path) -> Result<Self> {
-        let Some(minor) = kubernetes_minor() else { return Ok(Self::Unchanged(folder.to_owned())) };
-        let differences: Vec<Difference> = serde_saphyr::from_str(DIFFERENCES).context("differences.yaml")?;
-        let copy = tempfile::tempdir()?;
-        for part in ["scenarios", "expected"] {
-            copy_files(&folder.join(part), &copy.path().join(part))?;
+    /// Copies the recordings in `folder`, adapted to the real clusters if the tests run on them.
+    pub fn copy(folder: &Path) -> Result<Self> {
+        let recordings = Self(tempfile::tempdir()?);
+        let copied = Command::new("python3")
+            .arg(repository_root().join(".ci/fleet-copy"))
+            .args([folder, &recordings.folder()])
+            .status()
+            .context("cannot start .ci/fleet-copy")?;
+        ensure!(copied.success(), "cannot copy the scenarios in {}", folder.display());
+        if let Some(minor) = kubernetes_minor() {
+            recordings.adapt(minor)?;
         }
+        Ok(recordings)
+    }
+
+    /// Replaces the values that differ in clusters of this minor version of Kubernetes.
+    fn adapt(&self, minor: u32) -> Result<()> {
+        let differences: Vec<Difference> = serde_saphyr::from_str(DIFFERENCES).context("differences.yaml")?;
         let applicable =
             |difference: &&Difference| difference.versions.is_empty() || difference.versions.contains(&minor);
         for difference in differences.iter().filter(applicable) {
-            let recording = copy.path().join(format!("expected/{}.json", difference.scenario));
-            let text = fs::read_to_string(&recording).with_context(|| recording.display().to_string())?;
+            let recording = self.folder().join(format!("expected/{}.json", difference.scenario));
+            let text =
+                fs::read_to_string(&recording).with_context(|| format!("cannot read {}", recording.display()))?;
             let mut value: Value = serde_json::from_str(&text)?;
             let count = replace_equal(&mut value, &difference.recorded, &difference.real);
             ensure!(count > 0, "differences.yaml: {} has no {}", difference.scenario, difference.recorded);
             fs::write(&recording, value.to_string())?;
         }
-        Ok(Self::Adapted(copy))
+        Ok(())
     }
 
-    pub fn folder(&self) -> &Path {
-        match self {
-            Self::Unchanged(folder) => folder,
-            Self::Adapted(copy) => copy.path(),
-        }
+    pub fn folder(&self) -> PathBuf {
+        self.0.path().join("fleet")
     }
-}
-
-fn copy_files(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
-        let entry = entry?;
-        fs::copy(entry.path(), to.join(entry.file_name()))?;
-    }
-    Ok(())
 }
 
 /// Replaces each value within `value` that equals `recorded`; returns their number.

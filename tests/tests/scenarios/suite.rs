@@ -30,16 +30,16 @@ pub struct Suite {
 pub struct Verdicts(BTreeMap<String, bool>);
 
 impl Verdicts {
-    pub fn passed(&self) -> usize {
+    pub fn passed_count(&self) -> usize {
         self.0.values().filter(|passed| **passed).count()
     }
 
-    pub fn failed(&self) -> Vec<&str> {
+    pub fn failed_names(&self) -> Vec<&str> {
         self.0.iter().filter(|(_, passed)| !**passed).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Scenarios of the results that need all replicas.
-    pub fn needing_all_replicas(&self) -> Vec<String> {
+    /// Names of the scenarios that need all replicas.
+    pub fn undisturbed_names(&self) -> Vec<String> {
         let names: BTreeSet<&str> =
             UNDISTURBED.lines().filter_map(|line| line.split('#').next()).map(str::trim).collect();
         self.0.keys().filter(|name| names.contains(name.as_str())).cloned().collect()
@@ -62,7 +62,7 @@ impl Suite {
         let default_folder = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/conformance");
         let runner = env::var_os("CROWSNEST_CONFORMANCE").map_or_else(default_folder, PathBuf::from).join("fleet.py");
         if runner.is_file() {
-            let recordings = Recordings::prepare(&runner.with_file_name("fleet"))?;
+            let recordings = Recordings::copy(&runner.with_file_name("fleet"))?;
             return Ok(Some(Self { runner, recordings, only: only.to_owned(), tier }));
         }
         if in_ci() {
