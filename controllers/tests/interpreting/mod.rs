@@ -123,17 +123,15 @@ async fn a_webhook_interprets_a_kind() {
     let m1 = env.member("m1");
     let is_revised = |object: &Value| object["metadata"]["annotations"]["revised"] == "by-webhook";
     env.wait_for(&m1, &deployment(), "default", "web", is_revised).await;
+    let needed_config_map = r#"[{"apiVersion":"v1","kind":"ConfigMap","namespace":"default","name":"needed"}]"#;
     let is_interpreted = |binding: &Value| {
         let item = &binding["status"]["aggregatedStatus"][0];
         binding["spec"]["replicaRequirements"]["resourceRequest"]["cpu"] == "5m"
+            && binding["metadata"]["annotations"]["resourcebinding.karmada.io/dependencies"] == needed_config_map
             && item["health"] == "Healthy"
             && item["status"] == json!({"seen": 3})
     };
-    let bound = env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_interpreted).await;
-    assert_eq!(
-        bound["metadata"]["annotations"]["resourcebinding.karmada.io/dependencies"],
-        r#"[{"apiVersion":"v1","kind":"ConfigMap","namespace":"default","name":"needed"}]"#
-    );
+    env.wait_for(&control_plane, &binding(), "default", "web-deployment", is_interpreted).await;
     env.wait_for(&m1, &config_map, "default", "needed", |object| object["data"]["a"] == "1").await;
     env.wait_for(&control_plane, &deployment(), "default", "web", |object| object["status"]["readyReplicas"] == 3)
         .await;
