@@ -5,7 +5,9 @@ use crowsnest_store::Seq;
 use std::time::{Duration, Instant};
 
 /// Maximum duration of one pause.
-const MAX_PAUSE: Duration = Duration::from_millis(250);
+const MAX_PAUSE: Duration = Duration::from_millis(500);
+/// Duration of a pause as a multiple of the work before it.
+const PAUSE_RATIO: u32 = 6;
 /// Minimum duration of work that is followed by a pause.
 const MIN_WORK: Duration = Duration::from_millis(10);
 
@@ -68,14 +70,14 @@ impl CpuTimes {
     }
 }
 
-/// Twice the duration of the work if its thread waited longer for a core than it ran, which shows that other threads need the
-/// CPU, while many objects changed; otherwise zero. Without changes, the other threads are mostly those that
-/// build and merge segments. The thread also sleeps while another one builds the segment, so both times may be much shorter
-/// than `elapsed`.
+/// [`PAUSE_RATIO`] times the duration of the work if its thread waited longer for a core than it ran, which shows that
+/// other threads need the CPU, while many objects changed; otherwise zero. Without changes, the other threads are mostly
+/// those that build and merge segments. The thread also sleeps while another one builds the segment, so both times may be
+/// much shorter than `elapsed`.
 fn pause_duration(elapsed: Duration, cpu_times: CpuTimes, changes: u64) -> Duration {
     let is_filled = changes as f64 > elapsed.as_secs_f64() * FILL_RATE;
     match is_filled && elapsed >= MIN_WORK && cpu_times.runnable > cpu_times.running {
-        true => (elapsed * 2).min(MAX_PAUSE),
+        true => (elapsed * PAUSE_RATIO).min(MAX_PAUSE),
         false => Duration::ZERO,
     }
 }
@@ -92,11 +94,11 @@ mod tests {
             (9, 1, 8, 10, 0),
             (100, 60, 0, 101, 0),
             (100, 40, 40, 101, 0),
-            (100, 10, 11, 101, 200),
+            (100, 10, 11, 101, 500),
             (100, 10, 11, 100, 0),
-            (100, 0, 100, 101, 200),
-            (10, 1, 6, 11, 20),
-            (900, 80, 800, 901, 250),
+            (70, 0, 70, 71, 420),
+            (10, 1, 6, 11, 60),
+            (900, 80, 800, 901, 500),
             (900, 80, 800, 0, 0),
         ] {
             let cpu_times = CpuTimes { running: millis(running), runnable: millis(runnable) };
