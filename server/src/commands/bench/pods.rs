@@ -115,19 +115,34 @@ impl Pods {
         );
     }
 
-    /// Writes environment variables, which the pods of an application share, until the pod has its size.
+    /// Writes environment variables, which the pods of an application share, until the pod has its size. They are most of
+    /// the text, so they are written without `format_args!`, which would take most of the time of a pod.
     fn write_environment(self, out: &mut String, app: usize, shared: &mut RandomNumbers) {
         let end = out.len() + self.bytes.saturating_sub(SHARED_BYTES);
-        let mut n = 0;
-        while out.len() < end {
+        let (suffix, mut number) = (format!(" of app-{app}, token "), String::new());
+        for n in 0.. {
+            if out.len() >= end {
+                break;
+            }
             if n > 0 {
                 out.push(',');
             }
-            let token = shared.next();
-            let _ = write!(out, r#"{{"name":"SETTING_{n}","value":"setting {n} of app-{app}, token {token:016x}"}}"#);
-            n += 1;
+            number.clear();
+            // Writing to a String cannot fail.
+            let _ = write!(number, "{n}");
+            for part in [r#"{"name":"SETTING_"#, &number, r#"","value":"setting "#, &number, &suffix] {
+                out.push_str(part);
+            }
+            push_hexadecimal(out, shared.next());
+            out.push_str(r#""}"#);
         }
     }
+}
+
+/// Appends the 16 hexadecimal digits of a number.
+fn push_hexadecimal(out: &mut String, number: u64) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.extend((0..16).rev().map(|digit| char::from(DIGITS[(number >> (4 * digit) & 15) as usize])));
 }
 
 fn uid(numbers: &mut RandomNumbers) -> String {
@@ -157,6 +172,15 @@ const MANAGED_FIELDS: &str = r#"{"manager":"kube-controller-manager","operation"
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_have_sixteen_digits() {
+        for number in [0, 0x12ab, u64::MAX] {
+            let mut text = String::new();
+            push_hexadecimal(&mut text, number);
+            assert_eq!(text, format!("{number:016x}"));
+        }
+    }
 
     #[test]
     fn pods_are_json_of_the_requested_size() {
