@@ -74,7 +74,7 @@ fn server_side_apply(deployment: &Value) -> Result<HotPath> {
 fn apply(schema: &Schema, live: Option<&Value>, config: &Value) -> Result<Value> {
     let versions = Versions::default();
     let apply = Apply { versions: &versions, schema: Some(schema), live, config, manager: &MANAGER, force: false };
-    apply.run().map_err(|stop| match stop {
+    apply.run().map_err(|error| match error {
         ApplyError::Failed(error) => Error::new(error),
         ApplyError::ConversionRequired(conversion) => anyhow!("the conversion to {} is missing", conversion.to),
     })
@@ -82,16 +82,16 @@ fn apply(schema: &Schema, live: Option<&Value>, config: &Value) -> Result<Value>
 
 fn cel_compilation() -> Result<HotPath> {
     let sources: Vec<String> = yaml(EXPRESSIONS)?;
-    Ok(HotPath::new("api-server/cel-compilation", move || compiled(&sources)))
+    Ok(HotPath::new("api-server/cel-compilation", move || compile(&sources)))
 }
 
-fn compiled(sources: &[String]) -> Result<Vec<Program>> {
+fn compile(sources: &[String]) -> Result<Vec<Program>> {
     sources.iter().map(|source| Program::compile(source).map_err(Error::msg)).collect()
 }
 
 fn cel_evaluation(object: Value) -> Result<HotPath> {
     let sources: Vec<String> = yaml(EXPRESSIONS)?;
-    let programs = compiled(&sources)?;
+    let programs = compile(&sources)?;
     Ok(HotPath::new("api-server/cel-evaluation", move || {
         let mut budget = Budget::for_rules();
         with_base_scope(|base| -> Result<()> {

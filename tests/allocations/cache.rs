@@ -66,9 +66,9 @@ fn query_planning() -> Result<HotPath> {
     Ok(HotPath::new("cache/query-planning", move || {
         let mut plans = Vec::new();
         for query in &queries {
-            let planned = plan(query, &fleet);
-            ensure!(planned.notices.is_empty(), "{:?}", planned.notices);
-            plans.push(planned);
+            let plan = plan(query, &fleet);
+            ensure!(plan.notices.is_empty(), "{:?}", plan.notices);
+            plans.push(plan);
         }
         Ok(plans)
     }))
@@ -111,7 +111,7 @@ fn trained_codec(pods: &[Object]) -> Result<Codec> {
     bail!("{MAX_SAMPLES} samples are too few for a dictionary")
 }
 
-/// From the JSON of a pod to the columns of its row.
+/// Encodes the JSON of a pod as the columns of its row.
 fn record_encoding(codec: Arc<Codec>, raw: Box<RawValue>) -> HotPath {
     let resource = pod_resource();
     HotPath::new("cache/record-encoding", move || {
@@ -123,7 +123,7 @@ fn record_encoding(codec: Arc<Codec>, raw: Box<RawValue>) -> HotPath {
     })
 }
 
-/// From the columns of a row to the record and the body.
+/// Decodes the columns of a row to the record and the body.
 fn record_decoding(codec: Arc<Codec>, pod: &Object) -> Result<HotPath> {
     let raw: &RawValue = serde_json::from_slice(&pod.body)?;
     let draft = ingest_pod(raw, &pod_resource())?;

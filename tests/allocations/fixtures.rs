@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::unstructured;
-use crowsnest_store::ingest::{self, Draft, ExpectedType, IngestOptions};
+use crowsnest_store::ingest::{self, Draft, ExpectedType, IngestOptions, RawObject};
 use crowsnest_store::{Object, Record, RecordKey, Seq};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 
 pub const DEPLOYMENT: &str = include_str!("data/deployment.yaml");
 const POD: &str = include_str!("data/pod.yaml");
-/// Number of pods, and of their namespaces and nodes.
+/// Number of pods.
 pub const PODS: u32 = 100;
+/// Number of namespaces, and number of nodes, over which the pods are distributed.
 const GROUPS: u32 = 10;
 
 /// Decodes YAML through JSON, like a client of an API server.
@@ -48,7 +49,7 @@ pub fn pod_resource() -> Gvr {
 
 /// A pod as the collector reads it from a member.
 pub fn ingest_pod(raw: &RawValue, resource: &Gvr) -> Result<Draft> {
-    Ok(ingest::read(raw, ExpectedType { resource, kind: "Pod" }, &IngestOptions::default())?)
+    Ok(ingest::read(RawObject::new(raw.get()), ExpectedType { resource, kind: "Pod" }, &IngestOptions::default())?)
 }
 
 /// The pods as read from the store.
@@ -56,13 +57,13 @@ pub fn stored_pods() -> Result<Vec<Object>> {
     let resource = pod_resource();
     let read = |(id, pod): (u64, &Value)| -> Result<Object> {
         let raw = serde_json::value::to_raw_value(pod)?;
-        stored(id, ingest_pod(&raw, &resource)?)
+        stored_object(id, ingest_pod(&raw, &resource)?)
     };
     let pods = pods()?;
     (1..).zip(&pods).map(read).collect()
 }
 
-fn stored(id: u64, draft: Draft) -> Result<Object> {
+fn stored_object(id: u64, draft: Draft) -> Result<Object> {
     let cluster = ClusterName::parse(&member_name(0))?;
     let record = Record {
         id,

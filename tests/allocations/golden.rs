@@ -11,12 +11,13 @@ use super::hot_path::Allocations;
 
 /// Rewrites `counts.json` with the measured allocations.
 pub const UPDATE_COMMAND: &str = "UPDATE_ALLOCATIONS=1 cargo test -p crowsnest --test allocations";
-const UPDATE: &str = "UPDATE_ALLOCATIONS";
+const UPDATE_VARIABLE: &str = "UPDATE_ALLOCATIONS";
 
 /// Maximum increase in percent.
 const MAX_COUNT_INCREASE: u64 = 5;
 const MAX_BYTES_INCREASE: u64 = 10;
-/// Maximum decrease in percent. After a larger one, lower counts are expected, so that the gain is not lost again.
+/// Maximum decrease in percent. A larger decrease requires an update of `counts.json`, so that later increases are
+/// detected.
 const MAX_DECREASE: u64 = 10;
 
 /// Allocations by the name of the hot path.
@@ -28,7 +29,7 @@ fn path() -> PathBuf {
 
 /// True if the measured allocations should replace the expected ones.
 pub fn is_update_requested() -> bool {
-    std::env::var(UPDATE).is_ok_and(|value| value == "1")
+    std::env::var(UPDATE_VARIABLE).is_ok_and(|value| value == "1")
 }
 
 pub fn read() -> Result<Counts> {
@@ -45,7 +46,7 @@ pub fn write(counts: &Counts) -> Result<()> {
 
 /// One line per hot path whose allocations are not as expected.
 pub fn deviations(expected: &Counts, measured: &Counts) -> Vec<String> {
-    let compared = measured.iter().filter_map(|(name, measured)| {
+    let deviations = measured.iter().filter_map(|(name, measured)| {
         let deviation = match expected.get(name) {
             Some(expected) => deviation(*expected, *measured)?,
             None => "counts.json has no entry".to_owned(),
@@ -53,7 +54,7 @@ pub fn deviations(expected: &Counts, measured: &Counts) -> Vec<String> {
         Some(format!("{name}: {deviation}"))
     });
     let unknown = expected.keys().filter(|name| !measured.contains_key(*name));
-    compared.chain(unknown.map(|name| format!("{name}: counts.json has an entry without a hot path"))).collect()
+    deviations.chain(unknown.map(|name| format!("{name}: counts.json has an entry without a hot path"))).collect()
 }
 
 fn deviation(expected: Allocations, measured: Allocations) -> Option<String> {

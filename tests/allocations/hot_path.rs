@@ -38,7 +38,7 @@ impl HotPath {
     }
 }
 
-/// Measures the second of two runs.
+/// Runs the path twice and measures the second run, because the first one may initialize state.
 fn measure<I, O>(prepare: &impl Fn() -> Result<I>, run: &impl Fn(I) -> Result<O>) -> Result<Allocations> {
     run(prepare()?)?;
     let input = prepare()?;

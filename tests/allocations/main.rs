@@ -1,4 +1,5 @@
-//! Regression test of the allocations of hot paths. Unlike times, they do not depend on the load of the machine.
+//! Regression test of the allocations of hot paths. Unlike run times, allocations do not depend on the load of the
+//! machine.
 //!
 //! Each path runs once, so that lazily initialised state exists, and is then measured on the thread of the test. The
 //! result is compared with `counts.json` ([`golden`]). The counts are those of the dev profile.

@@ -1,4 +1,4 @@
-//! Planner: from a template and its policy to the binding, the clusters, the Works and their aggregated status.
+//! The planner: bindings, scheduling, overrides, Works, and the aggregation of their status.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl Template {
 
     fn plan(&self, replica_facts: ReplicaFacts, existing: Option<&Value>) -> BindingPlan {
         let policy = Policy::new(&self.policy, &self.policy_spec);
-        let intent = BindingInput {
+        let input = BindingInput {
             template: &self.object,
             policy: &policy,
             replica_facts,
@@ -82,7 +82,7 @@ impl Template {
             template_changed: true,
             new: NewBinding { name: "checkout-deployment", permanent_id: BINDING_ID },
         };
-        binding::plan(&intent, existing)
+        binding::plan(&input, existing)
     }
 
     fn binding(&self) -> Result<Value> {
@@ -118,7 +118,7 @@ impl Fleet {
         let free = free_nodes(&facts, &pods);
         let models = default_models();
         let summary = resource_summary(allocatable.iter(), pods.iter(), free.iter().map(|node| &node.free), &models);
-        let known = CapacityFacts { nodes: Some(Arc::new(free.into())), quotas: None };
+        let capacity = CapacityFacts { nodes: Some(Arc::new(free.into())), quotas: None };
         let mut ledger = Ledger::new(Gates::default());
         let mut fleet = Self { clusters: Vec::new(), free_capacities: Vec::new() };
         for number in 0..size {
@@ -126,7 +126,7 @@ impl Fleet {
             cluster.spec.resource_models.clone_from(&models);
             cluster.status.resource_summary = Some(summary.clone());
             let facts = Arc::new(ClusterFacts::new(cluster));
-            fleet.free_capacities.push(ledger.free_capacity(&facts, &known, &BindingKey::default()));
+            fleet.free_capacities.push(ledger.free_capacity(&facts, &capacity, &BindingKey::default()));
             fleet.clusters.push(facts);
         }
         Ok(fleet)
@@ -186,10 +186,10 @@ fn overriding() -> Result<HotPath> {
 fn binding() -> Result<HotPath> {
     let template = Arc::new(Template::read()?);
     let existing = template.binding()?;
-    let interpreter = Arc::clone(&template);
+    let scaled_template = Arc::clone(&template);
     Ok(HotPath::with_input(
         "planner/binding",
-        move || Ok(interpreter.replica_facts(REPLICAS + 1)),
+        move || Ok(scaled_template.replica_facts(REPLICAS + 1)),
         move |replica_facts: ReplicaFacts| match template.plan(replica_facts, Some(&existing)) {
             BindingPlan::Update(binding) => Ok(binding),
             other => bail!("the binding is not updated: {other:?}"),
@@ -246,7 +246,7 @@ fn status_aggregation() -> Result<HotPath> {
     Ok(HotPath::new("planner/status-aggregation", move || {
         let by_cluster: Vec<(&str, &Work)> = works.iter().map(|(cluster, work)| (cluster.as_str(), work)).collect();
         let items =
-            status::aggregate(&by_cluster, &spec.resource).context("a Work has an object of another binding")?;
+            status::aggregate(&by_cluster, &spec.resource).context("a Work contains an object of another binding")?;
         let condition = status::fully_applied_condition(&spec, &items, Timestamp::UNIX_EPOCH);
         ensure!(condition.status == "True", "{}", condition.message);
         Ok((items, condition))

@@ -6,11 +6,11 @@ use super::pages::PageSizer;
 use super::watch::WatchEnd;
 use super::{Scope, Shared};
 use crowsnest_component_base::retry::jitter;
+use crowsnest_store::ingest::RawObject;
 use crowsnest_store::{Batch, Progress, RecordWrite};
 use crowsnest_store::{CollectionKey, Epoch, Error};
 use kube::Client;
 use kube::client::Body;
-use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -151,8 +151,16 @@ impl Collector {
     }
 
     pub fn parse<'b, T: serde::Deserialize<'b>>(&self, bytes: &'b [u8]) -> Result<T, Error> {
-        let text = std::str::from_utf8(bytes).map_err(|e| feed::malformed_error(&self.key, feed::json_error(e)))?;
-        serde_json::from_str(text).map_err(|source| feed::malformed_error(&self.key, source))
+        serde_json::from_str(self.text(bytes)?).map_err(|source| feed::malformed_error(&self.key, source))
+    }
+
+    /// Parses a line of a watch.
+    pub fn parse_event<'b>(&self, line: &'b [u8]) -> Result<feed::Event<'b>, Error> {
+        feed::Event::parse(self.text(line)?).map_err(|source| feed::malformed_error(&self.key, source))
+    }
+
+    fn text<'b>(&self, bytes: &'b [u8]) -> Result<&'b str, Error> {
+        std::str::from_utf8(bytes).map_err(|e| feed::malformed_error(&self.key, feed::json_error(e)))
     }
 
     pub fn status_error(&self, status: feed::StatusBody) -> Error {
@@ -167,11 +175,11 @@ impl Collector {
 
     /// Converts an object. An invalid object is rejected and counted without affecting the others. `implied_kind`
     /// is the kind of an object that does not state one.
-    pub fn convert(&self, raw: &RawValue, kind: &str, implied_kind: &str) -> ConversionOutcome {
+    pub fn convert(&self, object: RawObject<'_>, kind: &str, implied_kind: &str) -> ConversionOutcome {
         let shared = &self.shared;
         shared.metrics.objects_received.add(1);
-        shared.metrics.bytes_received.add(raw.get().len() as u64);
-        let draft = match feed::decode_object(raw, &self.key, kind, implied_kind, &shared.options.ingest) {
+        shared.metrics.bytes_received.add(object.json().len() as u64);
+        let draft = match feed::decode_object(object, &self.key, kind, implied_kind, &shared.options.ingest) {
             Ok(draft) => draft,
             Err(error) => {
                 shared.metrics.objects_refused.add(1);
@@ -199,8 +207,8 @@ impl Collector {
 
     /// The deletion of an object. None if the object has another kind or no name; it is then counted in
     /// `objects_refused`.
-    pub fn deletion(&self, raw: &RawValue, kind: &str) -> Option<RecordWrite> {
-        let object = feed::PartialObject::parse(raw);
+    pub fn deletion(&self, json: &str, kind: &str) -> Option<RecordWrite> {
+        let object = feed::PartialObject::parse(json);
         let object = object
             .filter(|object| kind.is_empty() || object.kind.as_deref().is_none_or(|object_kind| object_kind == kind));
         let Some(object) = object else {

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use crowsnest_component_base::body;
 use crowsnest_component_base::lines::{LineBuffer, LineTooLong};
-use crowsnest_store::ingest::{Draft, ExpectedType, IngestOptions, read};
+use crowsnest_store::ingest::{Draft, ExpectedType, IngestOptions, RawObject, read};
 use crowsnest_store::{CollectionKey, Error};
 use futures::{Stream, StreamExt};
 use http::Request;
@@ -40,12 +40,34 @@ pub struct ListMeta {
 }
 
 /// A line of a watch.
-#[derive(Deserialize)]
 pub struct Event<'a> {
-    #[serde(rename = "type", borrow)]
     pub type_: Cow<'a, str>,
-    #[serde(borrow)]
-    pub object: &'a RawValue,
+    pub object: RawObject<'a>,
+}
+
+impl<'a> Event<'a> {
+    pub fn parse(line: &'a str) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct RawEvent<'a> {
+            #[serde(rename = "type", borrow)]
+            type_: Cow<'a, str>,
+            #[serde(borrow)]
+            object: &'a RawValue,
+        }
+        if let Some(event) = Self::parse_usual_form(line) {
+            return Ok(event);
+        }
+        let RawEvent { type_, object } = serde_json::from_str(line)?;
+        Ok(Self { type_, object: RawObject::new(object.get()) })
+    }
+
+    /// Parses a line in the form that kube-apiserver writes; `None` for any other. Its object is scanned only once.
+    fn parse_usual_form(line: &'a str) -> Option<Self> {
+        let (type_, rest) = line.strip_prefix(r#"{"type":""#)?.split_once('"')?;
+        let object = RawObject::new(rest.strip_prefix(r#","object":"#)?.trim_ascii_end().strip_suffix('}')?);
+        let is_plain = type_.bytes().all(|byte| byte.is_ascii_alphabetic());
+        (is_plain && object.is_object()).then_some(Self { type_: Cow::Borrowed(type_), object })
+    }
 }
 
 /// Metadata of a bookmark.
@@ -91,8 +113,8 @@ pub struct PartialMetadata<'a> {
 
 impl<'a> PartialObject<'a> {
     /// None if the object has no name.
-    pub fn parse(raw: &'a RawValue) -> Option<Self> {
-        serde_json::from_str(raw.get()).ok().filter(|object: &Self| !object.metadata.name.is_empty())
+    pub fn parse(json: &'a str) -> Option<Self> {
+        serde_json::from_str(json).ok().filter(|object: &Self| !object.metadata.name.is_empty())
     }
 
     pub fn namespace(&self) -> &str {
@@ -237,14 +259,14 @@ where
 /// Decodes an object; rejects other kinds and objects without a name. `kind` is the required kind, if known.
 /// `implied_kind` is the kind of objects that do not state one.
 pub fn decode_object(
-    raw: &RawValue,
+    object: RawObject<'_>,
     key: &CollectionKey,
     kind: &str,
     implied_kind: &str,
     options: &IngestOptions,
 ) -> Result<Draft, Error> {
     let expected = ExpectedType { resource: &key.resource, kind: implied_kind };
-    let draft = read(raw, expected, options).map_err(|source| malformed_error(key, source))?;
+    let draft = read(object, expected, options).map_err(|source| malformed_error(key, source))?;
     let is_other_kind = draft.kind.is_empty() || !kind.is_empty() && draft.kind != kind;
     if draft.name.is_empty() || is_other_kind {
         return Err(malformed_error(key, json_error(format!("{} {:?}", draft.kind, draft.name))));
@@ -288,6 +310,30 @@ mod tests {
         let mut lines = Lines::new(too_long, &key, 64);
         assert!(lines.fill().await.unwrap());
         assert!(lines.next_buffered().is_err_and(|error| error.is_invalid_response()));
+    }
+
+    #[test]
+    fn events_are_parsed_in_any_form() {
+        let cases = [
+            (r#"{"type":"ADDED","object":{"a":{"b":1}}}"#, Some(("ADDED", r#"{"a":{"b":1}}"#, true))),
+            ("{\"type\":\"ADDED\",\"object\":{}} \r", Some(("ADDED", "{}", true))),
+            (r#"{"type":"ADDED","object":null}"#, Some(("ADDED", "null", false))),
+            (r#"{"object":{"a":1},"type":"DELETED"}"#, Some(("DELETED", r#"{"a":1}"#, true))),
+            (r#"{ "type": "ADDED", "object": {"a":1} }"#, Some(("ADDED", r#"{"a":1}"#, true))),
+            (r#"{"type":"ADDED","object":{"a":1},"more":{}}"#, Some(("ADDED", r#"{"a":1}"#, true))),
+            (r#"{"type":"AD\u0044ED","object":{}}"#, Some(("ADDED", "{}", true))),
+            (r#"{"type":"ADDED","object":7}"#, Some(("ADDED", "7", false))),
+            (r#"{"type":"ADDED","object":{"a":1}"#, None),
+            (r#"{"type":"ADDED","object":{"a":1}}}"#, None),
+            (r#"{"type":"ADDED","object":{},"object":{}}"#, None),
+            (r#"{"type":"ADDED"}"#, None),
+            (r#"{"object":{}}"#, None),
+        ];
+        for (line, expected) in cases {
+            let event = Event::parse(line).ok();
+            let parsed = event.as_ref().map(|event| (&*event.type_, event.object.json(), event.object.is_object()));
+            assert_eq!(parsed, expected, "{line}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crowsnest_apimachinery::names::NamespacedName;
 use crowsnest_apimachinery::request::percent_encode;
 use crowsnest_component_base::spans;
 use crowsnest_store::Error;
+use crowsnest_store::ingest::RawObject;
 use crowsnest_store::{Progress, RecordWrite};
 use kube::client::Body;
 use serde_json::value::RawValue;
@@ -58,7 +59,7 @@ impl SeenNames {
     }
 
     /// Records an object of the list and the result of its conversion. Returns false if its name was already seen.
-    pub fn record(&mut self, raw: &RawValue, outcome: &ConversionOutcome) -> bool {
+    pub fn record(&mut self, json: &str, outcome: &ConversionOutcome) -> bool {
         match outcome {
             ConversionOutcome::Rejected => self.rejected += 1,
             ConversionOutcome::Write(_) | ConversionOutcome::OtherNamespace => self.valid += 1,
@@ -68,7 +69,7 @@ impl SeenNames {
             return self.add(namespace, name);
         }
         // The object exists although it is not stored, so its name counts as seen.
-        match PartialObject::parse(raw) {
+        match PartialObject::parse(json) {
             Some(object) => self.add(object.namespace(), &object.metadata.name),
             None => {
                 self.nameless += 1;
@@ -249,8 +250,8 @@ impl Collector {
         for chunk in items.chunks(MAX_BATCH_WRITES) {
             let mut writes = Vec::with_capacity(chunk.len());
             for raw in chunk {
-                let outcome = self.convert(raw, kind, implied_kind);
-                has_new |= seen.record(raw, &outcome);
+                let outcome = self.convert(RawObject::new(raw.get()), kind, implied_kind);
+                has_new |= seen.record(raw.get(), &outcome);
                 if let ConversionOutcome::Write(write) = outcome {
                     writes.push(write);
                 }

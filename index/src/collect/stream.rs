@@ -1,7 +1,7 @@
 //! Streamed lists: watches that begin with the current objects (WatchList).
 
 use super::collector::{Collector, CollectorProgress, ConversionOutcome};
-use super::feed::{Bookmark, Event, Lines, StatusBody};
+use super::feed::{Bookmark, Lines, StatusBody};
 use super::list::SeenNames;
 use super::list_permit::ListPermit;
 use super::watch::{WatchEnd, WatchState};
@@ -91,23 +91,24 @@ impl Collector {
             if line.is_empty() {
                 continue;
             }
-            let event: Event<'_> = self.parse(&line)?;
+            let event = self.parse_event(&line)?;
+            let json = event.object.json();
             match &*event.type_ {
                 "BOOKMARK" => {
-                    let bookmark: Bookmark = self.parse(event.object.get().as_bytes())?;
+                    let bookmark: Bookmark = self.parse(json.as_bytes())?;
                     if bookmark.ends_initial_events() {
                         ended = Some(bookmark.metadata.resource_version);
                         break;
                     }
                 }
                 "ERROR" => {
-                    let status: StatusBody = self.parse(event.object.get().as_bytes()).unwrap_or_default();
+                    let status: StatusBody = self.parse(json.as_bytes()).unwrap_or_default();
                     return Err(self.status_error(status));
                 }
-                "DELETED" => writes.extend(self.deletion(event.object, &kind)),
+                "DELETED" => writes.extend(self.deletion(json, &kind)),
                 _ => {
                     let outcome = self.convert(event.object, &kind, &kind);
-                    if initial.seen.record(event.object, &outcome) {
+                    if initial.seen.record(json, &outcome) {
                         initial.progressed_at = Instant::now();
                     }
                     if let ConversionOutcome::Write(write) = outcome {

@@ -7,7 +7,7 @@
 
 use super::budget::Share;
 use super::collector::{Collector, CollectorProgress, ConversionOutcome};
-use super::feed::{Bookmark, Event, Lines, Page, StatusBody};
+use super::feed::{Bookmark, Lines, Page, StatusBody};
 use super::pages::PageSize;
 use super::versions::is_older;
 use bytes::Bytes;
@@ -18,7 +18,6 @@ use crowsnest_store::record::RecordKey;
 use crowsnest_store::{Progress, RecordWrite};
 use futures::Stream;
 use http_body_util::BodyExt;
-use serde_json::value::RawValue;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -256,14 +255,15 @@ impl Collector {
         progress: &CollectorProgress,
         received: &mut ReceivedEvents,
     ) -> Result<Option<WatchEnd>, Error> {
-        let event: Event<'_> = self.parse(line)?;
+        let event = self.parse_event(line)?;
+        let json = event.object.json();
         let write = match &*event.type_ {
             "ADDED" | "MODIFIED" => match self.convert(event.object, kind, kind) {
                 ConversionOutcome::Write(write) => Some(write),
                 ConversionOutcome::OtherNamespace | ConversionOutcome::Rejected => None,
             },
             "DELETED" => {
-                let write = self.deletion(event.object, kind);
+                let write = self.deletion(json, kind);
                 if write.is_none() {
                     received.inconsistency = Some("it sent an unreadable deletion".to_owned());
                 }
@@ -271,13 +271,13 @@ impl Collector {
             }
             "BOOKMARK" => None,
             "ERROR" => {
-                let status: StatusBody = self.parse(event.object.get().as_bytes())?;
+                let status: StatusBody = self.parse(json.as_bytes())?;
                 return if status.code == 410 { Ok(Some(expired_end())) } else { Err(self.status_error(status)) };
             }
             other => return Err(self.interruption_error(format!("unknown event type {other:?}"))),
         };
         // The version of a write is already parsed.
-        let version = write.as_ref().map_or_else(|| self.version(event.object), |write| version_of(write).to_owned());
+        let version = write.as_ref().map_or_else(|| self.version(json), |write| version_of(write).to_owned());
         let position = received.version.as_deref().or(progress.position.as_deref());
         match position.filter(|position| is_older(&version, position)) {
             None => {
@@ -290,8 +290,8 @@ impl Collector {
         Ok(None)
     }
 
-    fn version(&self, object: &RawValue) -> String {
-        let bookmark: Bookmark = self.parse(object.get().as_bytes()).unwrap_or_default();
+    fn version(&self, json: &str) -> String {
+        let bookmark: Bookmark = self.parse(json.as_bytes()).unwrap_or_default();
         bookmark.metadata.resource_version
     }
 

@@ -1,10 +1,9 @@
 //! Objects for tests and benchmarks, created through ingest like collected objects.
 
-use crate::ingest::{Draft, ExpectedType, IngestOptions, read};
+use crate::ingest::{Draft, ExpectedType, IngestOptions, RawObject, read};
 use crate::record::{CollectionKey, Object, Record, RecordKey, Seq};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use serde_json::Value;
-use serde_json::value::RawValue;
 use std::sync::Arc;
 
 pub fn cluster(name: &str) -> ClusterName {
@@ -25,10 +24,9 @@ pub fn draft(object: &Value) -> Draft {
 
 fn draft_with_options(object: &Value, options: &IngestOptions) -> Draft {
     let text = object.to_string();
-    let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
     let gvr = resource_of(object);
     let expected = ExpectedType { resource: &gvr, kind: "Pod" };
-    read(raw, expected, options).expect("an object")
+    read(RawObject::new(&text), expected, options).expect("an object")
 }
 
 /// The object as read from the store.

@@ -7,7 +7,6 @@ use crate::test_member::{TestMember, Words, kinds, word_of};
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_store::ingest;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -139,13 +138,13 @@ fn namespaced_name(object: &Value) -> (&str, &str) {
 
 /// The form in which the cache should list an object of a member: its bytes after ingest.
 fn expected_listing(object: &Value) -> ListedObject {
-    let raw = RawValue::from_string(object.to_string()).unwrap();
+    let json = object.to_string();
     let api_version = object["apiVersion"].as_str().unwrap();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     // The resource only affects which values are withheld, so it can be empty.
     let expected =
         ingest::ExpectedType { resource: &Gvr::new(group, version, ""), kind: object["kind"].as_str().unwrap() };
-    let draft = ingest::read(&raw, expected, &ingest::IngestOptions::default()).unwrap();
+    let draft = ingest::read(ingest::RawObject::new(&json), expected, &ingest::IngestOptions::default()).unwrap();
     let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     ListedObject {
         namespace: metadata("namespace"),

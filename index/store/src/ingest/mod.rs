@@ -98,9 +98,37 @@ fn parse<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, serde_json::Err
     serde_json::from_str(raw.get())
 }
 
+/// The JSON of an object, split into its top-level fields.
+#[derive(Debug)]
+pub struct RawObject<'a> {
+    json: &'a str,
+    /// The error if the text is not a JSON object.
+    fields: Result<Fields<'a>, serde_json::Error>,
+}
+
+impl<'a> RawObject<'a> {
+    pub fn new(json: &'a str) -> Self {
+        Self { json, fields: serde_json::from_str(json) }
+    }
+
+    pub fn json(&self) -> &'a str {
+        self.json
+    }
+
+    /// True if the text is a JSON object.
+    pub fn is_object(&self) -> bool {
+        self.fields.is_ok()
+    }
+}
+
 /// Converts the JSON of one object. Fails unless it is a JSON object with `metadata.name`.
-pub fn read(raw: &RawValue, expected: ExpectedType<'_>, options: &IngestOptions) -> Result<Draft, serde_json::Error> {
-    let fields: Fields<'_> = parse(raw)?;
+pub fn read(
+    object: RawObject<'_>,
+    expected: ExpectedType<'_>,
+    options: &IngestOptions,
+) -> Result<Draft, serde_json::Error> {
+    let RawObject { json, fields } = object;
+    let fields = fields?;
     let kind = fields.text("kind").unwrap_or_else(|| expected.kind.into());
     let api_version = fields.text("apiVersion");
     let api_version = api_version.map_or_else(|| expected.resource.api_version(), Text::into_owned);
@@ -108,7 +136,7 @@ pub fn read(raw: &RawValue, expected: ExpectedType<'_>, options: &IngestOptions)
     let metadata = Metadata::from_fields(&metadata_fields)?;
     let name = metadata.name.ok_or_else(|| <serde_json::Error as serde::de::Error>::missing_field("name"))?;
     let group = &*expected.resource.group;
-    let class = redact::RedactionClass::new(group, &kind, raw.get(), options);
+    let class = redact::RedactionClass::new(group, &kind, json, options);
     let withheld: Vec<&WithheldPath> =
         options.withheld.iter().filter(|path| path.applies_to(expected.resource)).collect();
     let mut redacted_fields = Vec::new();
@@ -121,7 +149,7 @@ pub fn read(raw: &RawValue, expected: ExpectedType<'_>, options: &IngestOptions)
 
     let removed_bytes =
         metadata_fields.get("managedFields").filter(|_| !options.managed_fields).map_or(0, |raw| raw.get().len());
-    let mut body = String::with_capacity(raw.get().len() - removed_bytes + 64);
+    let mut body = String::with_capacity(json.len() - removed_bytes + 64);
     let mut out = split::ObjectWriter::new(&mut body);
     out.push_text("apiVersion", &api_version);
     out.push_text("kind", &kind);
@@ -182,8 +210,7 @@ pub fn without_secret_values(object: &Object) -> Result<Cow<'_, Object>, Error> 
     }
     let options = IngestOptions { managed_fields: true, ..IngestOptions::default() };
     let expected = ExpectedType { resource, kind: &record.kind };
-    let draft = serde_json::from_slice::<&RawValue>(&object.body).and_then(|raw| read(raw, expected, &options));
-    let draft = draft.map_err(|source| Error::Decode {
+    let draft = read(RawObject::new(object.text()), expected, &options).map_err(|source| Error::Decode {
         object: format!("{} {}/{}", record.kind, record.key.namespace, record.key.name),
         source,
     })?;
@@ -202,8 +229,7 @@ mod tests {
 
     fn read_with_options(value: serde_json::Value, resource: Gvr, options: &IngestOptions) -> Draft {
         let text = value.to_string();
-        let raw: &RawValue = serde_json::from_str(&text).unwrap();
-        read(raw, ExpectedType { resource: &resource, kind: "Pod" }, options).unwrap()
+        read(RawObject::new(&text), ExpectedType { resource: &resource, kind: "Pod" }, options).unwrap()
     }
 
     #[test]
@@ -247,9 +273,8 @@ mod tests {
             r#"{"metadata":{"name":"a","labels":7}}"#,
             r#"{"metadata":{"name":"a","uid":7}}"#,
         ] {
-            let raw: &RawValue = serde_json::from_str(text).unwrap();
             let expected = ExpectedType { resource: &Gvr::new("", "v1", "pods"), kind: "Pod" };
-            assert!(read(raw, expected, &IngestOptions::default()).is_err(), "{text}");
+            assert!(read(RawObject::new(text), expected, &IngestOptions::default()).is_err(), "{text}");
         }
     }
 
