@@ -142,12 +142,12 @@ impl CompositeVersion {
         self.positions.values_mut().for_each(|position| position.cache_position = Some(cache_position.clone()));
     }
 
-    /// Marks a cluster whose objects are being sent as deleted.
+    /// Marks a cluster that left the view, while DELETED events of its objects are being sent.
     pub fn mark_leaving(&mut self, cluster: &str) {
         self.set(cluster, LEAVING, None);
     }
 
-    /// True if any cluster's objects were only partly sent as deleted.
+    /// True if the DELETED events of any leaving cluster were only partly sent.
     pub fn has_leaving_cluster(&self) -> bool {
         self.positions.values().any(|position| position.version == LEAVING)
     }
@@ -171,7 +171,7 @@ impl CompositeVersion {
         self.positions.keys().map(String::as_str)
     }
 
-    /// True if the cluster's objects are being sent as deleted.
+    /// True if DELETED events of the cluster's objects are being sent.
     pub fn is_marked_leaving(&self, cluster: &str) -> bool {
         self.version(cluster) == Some(LEAVING)
     }

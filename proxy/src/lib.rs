@@ -191,7 +191,7 @@ mod tests {
             assert_send(|| proxy.search_cache(caller, "/", request()));
             assert_send(|| proxy.serve_usage("/", request()));
             assert_send(|| proxy.custom_metrics("/", request()));
-            assert_send(|| proxy.custom_metrics_served());
+            assert_send(|| proxy.list_custom_metrics());
             let request = logs::LogRequest::parse(None, jiff::Timestamp::UNIX_EPOCH).unwrap();
             assert_send(|| proxy.logs(caller, request.clone(), Default::default()));
         }

@@ -28,7 +28,7 @@ type keyPair struct {
 	certificate, key []byte
 }
 
-// subject describes the holder of a certificate. With hosts it is a server's certificate as well as a client's.
+// subject describes the holder of a certificate. A certificate with hosts is valid for servers and clients, one without only for clients.
 type subject struct {
 	user  string
 	group string
@@ -98,7 +98,7 @@ func certificateTemplate(s subject) *x509.Certificate {
 
 func randomBytes(count int) []byte {
 	bytes := make([]byte, count)
-	// crypto/rand.Read returns no error: it ends the program instead.
+	// crypto/rand.Read never returns an error; it terminates the program instead.
 	_, _ = rand.Read(bytes)
 	return bytes
 }

@@ -39,7 +39,7 @@ type product struct {
 	programs map[string]string
 	// suite is a package whose tests become the program suiteProgram; empty if there is none.
 	suite string
-	// hasSources is true if the module has source files beside go.mod and go.sum.
+	// hasSources is true if the module has source files in addition to go.mod and go.sum.
 	hasSources bool
 	// flags for the linker
 	linker string
@@ -87,7 +87,7 @@ func (b *builder) suiteProduct(minor string) (product, error) {
 	return product{name: "e2e-" + version, folder: folder, suite: suitePackage, linker: versionFlags(version), finish: writeSpecs}, nil
 }
 
-// clientsProduct is our program that checks an API with Go clients.
+// clientsProduct is the program that checks an API with Go clients.
 func clientsProduct() product {
 	return product{name: "clients", folder: "clients", programs: map[string]string{"clients": "crowsnest/ground/clients"}, hasSources: true}
 }
@@ -123,7 +123,7 @@ func (b *builder) versions() ([]string, error) {
 	return versions, err
 }
 
-// buildAll builds all that fleets of these Kubernetes versions need.
+// buildAll builds all programs that fleets of these Kubernetes versions need.
 func (b *builder) buildAll(ctx context.Context, versions []string) error {
 	products := []product{etcdProduct(), kwokProduct()}
 	for _, version := range versions {
@@ -141,7 +141,7 @@ func (b *builder) buildAll(ctx context.Context, versions []string) error {
 	return nil
 }
 
-// build returns the folder with the programs of a product, and builds them unless they are there.
+// build returns the folder with the programs of a product, and builds them unless they exist.
 //
 // The folder's name contains a digest of the inputs of the build. Concurrent builds of one product wait for each other.
 func (b *builder) build(ctx context.Context, p product) (string, error) {
@@ -190,8 +190,8 @@ func (b *builder) build(ctx context.Context, p product) (string, error) {
 	return target, nil
 }
 
-// commands are the arguments of `go` that build the programs of a product into a folder. Programs whose files are named as their
-// packages are built by one command, so that their common packages are compiled in parallel.
+// commands returns the arguments of `go` that build the programs of a product into a folder. Programs that are named like their
+// packages are built by one command, which compiles their common packages in parallel.
 func (p product) commands(folder string) [][]string {
 	flags := []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", strings.TrimSpace("-s -w " + p.linker)}
 	common := append([]string{"build"}, flags...)
@@ -199,18 +199,18 @@ func (p product) commands(folder string) [][]string {
 	if p.suite != "" {
 		commands = append(commands, append(append([]string{"test", "-c"}, flags...), "-o", filepath.Join(folder, suiteProgram), p.suite))
 	}
-	together := append(append([]string{}, common...), "-o", folder+string(os.PathSeparator))
-	size := len(together)
+	jointBuild := append(append([]string{}, common...), "-o", folder+string(os.PathSeparator))
+	size := len(jointBuild)
 	for _, file := range slices.Sorted(maps.Keys(p.programs)) {
 		path := p.programs[file]
 		if strings.HasSuffix(path, "/"+file) {
-			together = append(together, path)
+			jointBuild = append(jointBuild, path)
 		} else {
 			commands = append(commands, append(append([]string{}, common...), "-o", filepath.Join(folder, file), path))
 		}
 	}
-	if len(together) > size {
-		commands = append(commands, together)
+	if len(jointBuild) > size {
+		commands = append(commands, jointBuild)
 	}
 	return commands
 }
@@ -254,7 +254,7 @@ func filesBelow(folder string) ([]string, error) {
 	return files, err
 }
 
-// writeStages puts kwok's own stages for nodes and pods, which its module has but its program does not contain, beside the program.
+// writeStages copies kwok's default stages for nodes and pods into the folder of its program, because the program does not contain them.
 func writeStages(ctx context.Context, module, target string) error {
 	command := goCommand(ctx, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok")
 	command.Dir = module
@@ -283,7 +283,7 @@ func writeStages(ctx context.Context, module, target string) error {
 	return os.WriteFile(filepath.Join(target, stagesFile), bytes.Join(documents, []byte("\n---\n")), 0o644)
 }
 
-// writeSpecs puts the names of the suite's specs beside its program.
+// writeSpecs writes the names of the suite's specs into the folder of its program.
 func writeSpecs(ctx context.Context, _, target string) error {
 	command := exec.CommandContext(ctx, filepath.Join(target, suiteProgram), "--list-tests", "--provider=skeleton")
 	command.Dir = target
@@ -342,7 +342,7 @@ func (b *builder) pin(ctx context.Context, args []string) error {
 	return nil
 }
 
-// goCommand is a command of the Go toolchain, which ends when the context does. It does not depend on other modules.
+// goCommand returns a command of the Go toolchain that is terminated when the context is done. It ignores workspaces.
 func goCommand(ctx context.Context, arguments ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")

@@ -33,7 +33,7 @@ type ports struct {
 	etcd, etcdPeer, apiServer, controllerManager, scheduler, kubelet int
 }
 
-// cluster is a control plane or a member: its servers' folders, addresses and arguments.
+// cluster is a control plane or a member, with the folders, addresses and arguments of its servers.
 type cluster struct {
 	name string
 	// index is 0 for the control plane, and counts members from 1. It determines the cluster's address ranges.
@@ -51,7 +51,7 @@ type cluster struct {
 	directory   string
 	programs    programs
 	ports       ports
-	// admin is the access of a cluster administrator, once prepare has made it.
+	// admin is the access of the cluster administrator, which prepare sets.
 	admin access
 }
 
@@ -97,7 +97,7 @@ func (c *cluster) prepare() error {
 			return err
 		}
 	}
-	// kube-apiserver takes the public half from the key that signs tokens.
+	// kube-apiserver derives the public key from the private key that signs tokens.
 	tokens, err := newAuthority("service-accounts")
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (c *cluster) prepare() error {
 		return err
 	}
 	users := map[string]subject{
-		// Karmada's installation gives this name to its administrator, and permission for clusters/proxy.
+		// Karmada's installation uses this name for its administrator, and grants it clusters/proxy.
 		adminUser:             {user: "system:admin", group: "system:masters"},
 		controllerManagerUser: {user: "system:kube-controller-manager"},
 		schedulerUser:         {user: "system:kube-scheduler"},
@@ -212,7 +212,7 @@ func (c *cluster) apiServer() server {
 		"--proxy-client-key-file=" + c.path("front-proxy.key"),
 	}
 	if c.isControlPlane() {
-		// As in a Karmada control plane: templates are not changed for nodes that it does not have.
+		// As in a Karmada control plane, these plugins are disabled: they would change Pods and volumes, which are templates there.
 		args = append(args, "--disable-admission-plugins=StorageObjectInUseProtection,ServiceAccount")
 	}
 	if c.auditPolicy != "" {
@@ -279,8 +279,8 @@ func (c *cluster) kwok() server {
 	return kwok
 }
 
-// servingFlags are the flags that kube-controller-manager and kube-scheduler have in common. There is one process of each, so none
-// waits for a lease.
+// servingFlags are the flags that kube-controller-manager and kube-scheduler have in common. There is one process of each, so leader election
+// is disabled.
 func (c *cluster) servingFlags(kubeconfig string, port int) []string {
 	return []string{
 		"--kubeconfig=" + kubeconfig,

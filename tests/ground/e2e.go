@@ -18,7 +18,7 @@ import (
 const (
 	// suiteProgram is the file name of Kubernetes' e2e suite in its build.
 	suiteProgram = "e2e.test"
-	// specsFile has the names of the suite's specs, beside its program.
+	// specsFile is the file with the names of the suite's specs, in the folder of its program.
 	specsFile = "specs.txt"
 	// realCluster is the name of the real member that `--real` starts.
 	realCluster = "real"
@@ -26,16 +26,17 @@ const (
 
 // e2eOptions are the options of the command "e2e".
 type e2eOptions struct {
-	version   string
-	clusters  []e2e.Cluster
-	real      bool
-	groups    []string
-	focus     *regexp.Regexp
-	excluded  bool
-	processes int
-	limit     time.Duration
-	folder    string
-	kubectl   string
+	version  string
+	clusters []e2e.Cluster
+	real     bool
+	groups   []string
+	focus    *regexp.Regexp
+	// onlyExcluded selects the excluded specs instead of the others.
+	onlyExcluded bool
+	processes    int
+	limit        time.Duration
+	folder       string
+	kubectl      string
 }
 
 func parseE2EOptions(args []string) (e2eOptions, error) {
@@ -59,7 +60,7 @@ func parseE2EOptions(args []string) (e2eOptions, error) {
 	flags.BoolVar(&o.real, "real", false, "start a real member and run the specs against it as well")
 	flags.StringVar(&groups, "sig", strings.Join(e2e.SIGs, ","), "special interest groups, separated by commas")
 	flags.StringVar(&focus, "focus", "", "run only specs whose names match this `regexp`")
-	flags.BoolVar(&o.excluded, "excluded", false, "run only the specs that are excluded, to review the lists")
+	flags.BoolVar(&o.onlyExcluded, "excluded", false, "run only the specs that are excluded, to review the lists")
 	flags.IntVar(&o.processes, "procs", 4, "number of specs that run at once")
 	flags.DurationVar(&o.limit, "timeout", 10*time.Minute, "time that one spec may take")
 	flags.StringVar(&o.folder, "report", "", "folder for the output of each spec (default a new one in the folder for temporary files)")
@@ -143,8 +144,8 @@ func runE2E(ctx context.Context, b *builder, o e2eOptions) error {
 	return nil
 }
 
-// exclusionFiles contain the specs that are not run anywhere, those that are not run against control planes, and those that are not run against
-// the real members of this program.
+// exclusionFiles list the specs that are never run, those that are not run against control planes, and those that are not run against
+// the real members that this program starts.
 var exclusionFiles = []string{"excluded.txt", "excluded-control-plane.txt", "excluded-real.txt"}
 
 func (b *builder) exclusions() ([]e2e.Exclusions, error) {
@@ -182,11 +183,11 @@ func (b *builder) suite(ctx context.Context, o e2eOptions) (*e2e.Suite, string, 
 		}
 		kubectl = filepath.Join(servers, "kubectl")
 	}
-	program, err := b.build(ctx, suite)
+	suiteFolder, err := b.build(ctx, suite)
 	if err != nil {
 		return nil, "", err
 	}
-	specs, err := os.ReadFile(filepath.Join(program, specsFile))
+	specs, err := os.ReadFile(filepath.Join(suiteFolder, specsFile))
 	if err != nil {
 		return nil, "", err
 	}
@@ -197,7 +198,7 @@ func (b *builder) suite(ctx context.Context, o e2eOptions) (*e2e.Suite, string, 
 		err = os.MkdirAll(folder, 0o755)
 	}
 	return &e2e.Suite{
-		Program: filepath.Join(program, suiteProgram), Kubectl: kubectl,
+		Program: filepath.Join(suiteFolder, suiteProgram), Kubectl: kubectl,
 		Limit: o.limit, Processes: o.processes, Folder: folder,
 	}, string(specs), err
 }
@@ -213,7 +214,7 @@ func (o e2eOptions) selectSpecs(cluster e2e.Cluster, specs []string, lists []e2e
 	}
 	return slices.DeleteFunc(slices.Clone(specs), func(spec string) bool {
 		excluded := slices.ContainsFunc(lists, func(list e2e.Exclusions) bool { _, found := list.Reason(spec); return found })
-		return !o.focus.MatchString(spec) || excluded != o.excluded
+		return !o.focus.MatchString(spec) || excluded != o.onlyExcluded
 	})
 }
 

@@ -103,7 +103,7 @@ func (f *fleet) lockDirectory() error {
 	return err
 }
 
-// start starts all clusters at once and returns when all are ready, or one has failed.
+// start starts all clusters concurrently and returns when all are ready, or one has failed.
 func (f *fleet) start(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -117,7 +117,7 @@ func (f *fleet) start(ctx context.Context) error {
 		})
 	}
 	running.Wait()
-	// The others ended because of the failure.
+	// A failure cancels the start of the other clusters, so an error that is not a cancellation is the cause.
 	for _, failure := range failures {
 		if failure != nil && !errors.Is(failure, context.Canceled) && !errors.Is(failure, errStopping) {
 			return failure
@@ -144,19 +144,19 @@ func (f *fleet) startCluster(ctx context.Context, index int, c *cluster) error {
 		return err
 	}
 	endPhase("kube-apiserver")
-	clients := []server{c.controllerManager()}
+	controllers := []server{c.controllerManager()}
 	if !c.isControlPlane() {
-		clients = append(clients, c.scheduler())
+		controllers = append(controllers, c.scheduler())
 	}
 	if c.nodes > 0 {
-		clients = append(clients, c.kwok())
+		controllers = append(controllers, c.kwok())
 		for _, manifest := range c.nodeManifests() {
 			if err := client.createNode(ctx, manifest); err != nil {
 				return err
 			}
 		}
 	}
-	if err := f.runUntilHealthy(ctx, client, c, clients...); err != nil {
+	if err := f.runUntilHealthy(ctx, client, c, controllers...); err != nil {
 		return err
 	}
 	endPhase("controllers")
@@ -209,19 +209,19 @@ func (f *fleet) find(c *cluster, name string) *process {
 
 // waitFor waits for a condition that depends on the process; it fails if the process exits or the wait takes too long.
 func (p *process) waitFor(ctx context.Context, condition func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, startTimeout)
+	timeoutCtx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	poll := time.NewTicker(50 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		reason := condition(limited)
+		reason := condition(timeoutCtx)
 		if reason == nil {
 			return nil
 		}
 		select {
 		case <-p.done:
-			return p.ended()
-		case <-limited.Done():
+			return p.exitError()
+		case <-timeoutCtx.Done():
 			if err := ctx.Err(); err != nil {
 				return err
 			}

@@ -13,7 +13,7 @@ type access struct {
 	client    keyPair
 }
 
-// kubeconfig is a client's configuration, in JSON, which is YAML too. Byte slices are encoded in base64, as its fields require.
+// kubeconfig is a client's configuration. It is written as JSON, which is also YAML and encodes byte slices in base64, as required.
 type kubeconfig struct {
 	APIVersion     string         `json:"apiVersion"`
 	Kind           string         `json:"kind"`

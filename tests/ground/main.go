@@ -37,13 +37,13 @@ func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
 	err := run(ctx, os.Args[1], os.Args[2:])
-	var ended *exec.ExitError
+	var exitError *exec.ExitError
 	switch {
 	case err == nil:
 	case errors.Is(err, flag.ErrHelp):
 		os.Exit(2)
-	case errors.As(err, &ended) && ended.ExitCode() > 0:
-		os.Exit(ended.ExitCode())
+	case errors.As(err, &exitError) && exitError.ExitCode() > 0:
+		os.Exit(exitError.ExitCode())
 	default:
 		fmt.Fprintf(os.Stderr, "ground: %v\n", err)
 		os.Exit(1)
@@ -99,10 +99,10 @@ func runClients(ctx context.Context, b *builder, args []string) error {
 		return err
 	}
 	program := filepath.Join(folder, "clients")
-	return syscall.Exec(program, append([]string{program}, args...), withoutOwnVariables(os.Environ()))
+	return syscall.Exec(program, append([]string{program}, args...), withoutGroundVariables(os.Environ()))
 }
 
-// newBuilder reads the folders from the environment; without it they are the module's own folder and the user's cache.
+// newBuilder reads the folders from the environment. The defaults are the current folder and a folder in the user's cache.
 func newBuilder() (*builder, error) {
 	source := os.Getenv("CROWSNEST_GROUND_SOURCE")
 	if source == "" {

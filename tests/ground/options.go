@@ -42,12 +42,12 @@ func parseOptions(args []string) (options, error) {
 	var members int
 	var prefix, names, cpu, memory, versions string
 	flags := flag.NewFlagSet("up", flag.ContinueOnError)
-	flags.BoolVar(&o.controlPlane, "control-plane", true, "start a control plane beside the members")
+	flags.BoolVar(&o.controlPlane, "control-plane", true, "start a control plane in addition to the members")
 	flags.IntVar(&members, "members", 2, "number of members")
 	flags.IntVar(&o.nodes, "nodes", 3, "simulated nodes of each member; with 0, pods stay pending")
 	flags.StringVar(&cpu, "cpu", "8", "CPUs of each node, separated by commas: members take them in turn")
 	flags.StringVar(&memory, "memory", "32Gi", "memory of each node, separated by commas: members take them in turn")
-	flags.StringVar(&o.stages, "stages", "", "file with kwok stages beside those that make all pods ready")
+	flags.StringVar(&o.stages, "stages", "", "file with kwok stages in addition to those that make all pods ready")
 	flags.BoolVar(&o.exec, "exec", false, "run commands of members' pods (kubectl exec) on this machine, as the user of this program, and give all pods of a member one log")
 	flags.StringVar(&prefix, "prefix", "member", "beginning of members' names, which end with their number")
 	flags.StringVar(&names, "names", "", "names of the members, separated by commas, in place of --members and --prefix")

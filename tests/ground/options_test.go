@@ -42,7 +42,7 @@ func TestMembersByNameWithoutControlPlane(t *testing.T) {
 	}
 }
 
-func TestParseOptionsRefuses(t *testing.T) {
+func TestParseOptionsErrors(t *testing.T) {
 	for _, args := range [][]string{
 		{"--members", "-1"},
 		{"--members", "61"},

@@ -64,7 +64,7 @@ func TestSuiteModule(t *testing.T) {
 	}
 }
 
-func TestKubernetesModuleRefuses(t *testing.T) {
+func TestKubernetesModuleErrors(t *testing.T) {
 	for _, c := range []struct{ version, upstream string }{
 		{"1.36.3", upstreamModule},
 		{"v1.36", upstreamModule},
@@ -87,7 +87,7 @@ func TestVersionFlags(t *testing.T) {
 	}
 }
 
-func TestCommandsNamePrograms(t *testing.T) {
+func TestOutputsOfCommands(t *testing.T) {
 	for _, c := range []struct {
 		product product
 		outputs []string

@@ -7,8 +7,8 @@ import (
 	"net"
 )
 
-// Servers listen below the ports that operating systems give to outgoing connections, which could otherwise take a port between the
-// moment it was found free and the start of its server.
+// Servers listen below the ephemeral port range. Otherwise, an outgoing connection could take a port after it was found free and before
+// its server starts.
 const firstPort, lastPort = 20000, 32000
 
 // freePorts finds ports of the loopback address that nothing listens on.

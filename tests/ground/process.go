@@ -18,7 +18,7 @@ var errStopping = errors.New("the fleet is being removed")
 
 // supervisor starts the servers of a fleet in one process group, and ends all of them together.
 type supervisor struct {
-	starts chan start
+	starts chan startRequest
 	// failed receives the first server that exited unexpectedly.
 	failed chan *process
 
@@ -28,10 +28,10 @@ type supervisor struct {
 	processes []*process
 }
 
-// start is a request to start a command; started receives the outcome.
-type start struct {
+// startRequest is a request to start a command; result receives its error.
+type startRequest struct {
 	command *exec.Cmd
-	started chan error
+	result  chan error
 }
 
 // process is a running server.
@@ -44,7 +44,7 @@ type process struct {
 }
 
 func newSupervisor() *supervisor {
-	s := &supervisor{starts: make(chan start), failed: make(chan *process, 1)}
+	s := &supervisor{starts: make(chan startRequest), failed: make(chan *process, 1)}
 	go s.serve()
 	return s
 }
@@ -53,7 +53,7 @@ func newSupervisor() *supervisor {
 func (s *supervisor) serve() {
 	runtime.LockOSThread()
 	for request := range s.starts {
-		request.started <- s.startCommand(request.command)
+		request.result <- s.startCommand(request.command)
 	}
 }
 
@@ -86,9 +86,9 @@ func (s *supervisor) run(c *cluster, server server) (*process, error) {
 	p.command.Dir, p.command.Stdout, p.command.Stderr = c.directory, log, log
 	// Servers must not read the user's configuration.
 	p.command.Env = []string{"HOME=" + c.directory, "PATH=" + os.Getenv("PATH")}
-	request := start{command: p.command, started: make(chan error, 1)}
+	request := startRequest{command: p.command, result: make(chan error, 1)}
 	s.starts <- request
-	if err := <-request.started; err != nil {
+	if err := <-request.result; err != nil {
 		return nil, fmt.Errorf("cannot start %s of %s: %w", p.name, p.cluster, err)
 	}
 	s.lock.Lock()
@@ -115,7 +115,7 @@ func (s *supervisor) stop() {
 	group, processes := s.group, s.processes
 	s.lock.Unlock()
 	if group != 0 {
-		// ESRCH: all have ended.
+		// The only possible error is ESRCH: all servers have ended.
 		_ = syscall.Kill(-group, syscall.SIGKILL)
 	}
 	for _, p := range processes {
@@ -123,7 +123,7 @@ func (s *supervisor) stop() {
 	}
 }
 
-// all are the servers that were started.
+// all returns the servers that were started.
 func (s *supervisor) all() []*process {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -131,16 +131,18 @@ func (s *supervisor) all() []*process {
 }
 
 // failure returns the error for a server that exited or was not ready in time, with the last lines of its log.
-func (p *process) failure(what string) error {
+func (p *process) failure(description string) error {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		text = []byte(err.Error())
 	}
-	return fmt.Errorf("%s of %s %s; the end of its log:\n%s", p.name, p.cluster, what, lastLines(text, logLines))
+	return fmt.Errorf("%s of %s %s; the end of its log:\n%s", p.name, p.cluster, description, lastLines(text, logLines))
 }
 
-// ended is the failure of a server that has ended.
-func (p *process) ended() error { return p.failure("ended (" + p.command.ProcessState.String() + ")") }
+// exitError returns the error for a server that has ended.
+func (p *process) exitError() error {
+	return p.failure("ended (" + p.command.ProcessState.String() + ")")
+}
 
 // lastLines returns the last lines of a text, indented.
 func lastLines(text []byte, count int) string {

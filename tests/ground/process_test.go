@@ -24,7 +24,7 @@ func TestLastLines(t *testing.T) {
 	}
 }
 
-// The test binary is not a server, so sleep and sh stand in for servers here.
+// The servers of a fleet are not built for unit tests, so sleep and sh are started in their place.
 func TestSupervisorEndsAll(t *testing.T) {
 	s, c := newSupervisor(), &cluster{name: "east", directory: t.TempDir()}
 	first, err := s.run(c, server{name: "first", program: "/bin/sh", args: []string{"-c", "sleep 1000 & wait"}})
@@ -106,8 +106,8 @@ func TestCountReady(t *testing.T) {
 	}
 }
 
-func TestWithoutOwnVariables(t *testing.T) {
-	got := withoutOwnVariables([]string{"PATH=/bin", "CROWSNEST_GROUND=/cache", "CROWSNEST_GROUND_SOURCE=/source", "CROWSNEST_DB=sqlite:"})
+func TestWithoutGroundVariables(t *testing.T) {
+	got := withoutGroundVariables([]string{"PATH=/bin", "CROWSNEST_GROUND=/cache", "CROWSNEST_GROUND_SOURCE=/source", "CROWSNEST_DB=sqlite:"})
 	if strings.Join(got, " ") != "PATH=/bin CROWSNEST_DB=sqlite:" {
 		t.Errorf("variables %v", got)
 	}

@@ -19,7 +19,7 @@ const clockTicks = 100
 type usage struct {
 	processes int
 	cpu       time.Duration
-	// memory in KiB: pages that several processes share count once.
+	// memory in KiB; shared pages are divided among the processes that share them.
 	memory int
 }
 

@@ -59,7 +59,7 @@ func up(ctx context.Context, b *builder, o options) (failure error) {
 	case <-ctx.Done():
 		return nil
 	case p := <-f.supervisor.failed:
-		return p.ended()
+		return p.exitError()
 	}
 }
 
@@ -106,13 +106,13 @@ func (f *fleet) runCommand(ctx context.Context, arguments []string) error {
 	go func() {
 		select {
 		case p := <-f.supervisor.failed:
-			cancel(p.ended())
+			cancel(p.exitError())
 		case <-ctx.Done():
 		}
 	}()
 	command := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	command.Env = append(withoutOwnVariables(os.Environ()),
+	command.Env = append(withoutGroundVariables(os.Environ()),
 		"KUBECONFIG="+f.allContexts(),
 		"GROUND_DIR="+f.directory,
 		"PATH="+filepath.Dir(f.kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"),
@@ -126,8 +126,8 @@ func (f *fleet) runCommand(ctx context.Context, arguments []string) error {
 	return err
 }
 
-// withoutOwnVariables removes the environment variables of this program, because `crowsnest serve` refuses unknown variables CROWSNEST_….
-func withoutOwnVariables(environment []string) []string {
+// withoutGroundVariables removes the environment variables of this program, because `crowsnest serve` refuses unknown variables CROWSNEST_….
+func withoutGroundVariables(environment []string) []string {
 	return slices.DeleteFunc(environment, func(variable string) bool { return strings.HasPrefix(variable, "CROWSNEST_GROUND") })
 }
 
@@ -137,22 +137,22 @@ func detach(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ready, reported, err := os.Pipe()
+	reader, writer, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	background := exec.Command(program, os.Args[1:]...)
 	background.Stdout, background.Stderr = os.Stdout, os.Stderr
 	background.Env = append(os.Environ(), detachedVariable+"=1")
-	background.ExtraFiles = []*os.File{reported}
+	background.ExtraFiles = []*os.File{writer}
 	background.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := background.Start(); err != nil {
 		return err
 	}
-	reported.Close()
-	// A signal that ends the wait ends the fleet that is being started.
+	writer.Close()
+	// A signal to this process also terminates the background process.
 	defer context.AfterFunc(ctx, func() { _ = background.Process.Signal(syscall.SIGTERM) })()
-	if count, _ := ready.Read(make([]byte, 1)); count == 1 {
+	if count, _ := reader.Read(make([]byte, 1)); count == 1 {
 		return nil
 	}
 	if err := background.Wait(); err != nil {
@@ -161,7 +161,7 @@ func detach(ctx context.Context) error {
 	return errors.New("the fleet was not started")
 }
 
-// detachOutput reports to the process that waits in detach, and sends further output to the file "up.log" of the fleet's folder.
+// detachOutput reports readiness to the process that waits in detach, and sends further output to the file "up.log" of the fleet's folder.
 func (f *fleet) detachOutput() error {
 	log, err := os.Create(filepath.Join(f.directory, "up.log"))
 	if err != nil {
@@ -172,13 +172,13 @@ func (f *fleet) detachOutput() error {
 			return err
 		}
 	}
-	reported := os.NewFile(3, "ready")
-	defer reported.Close()
-	_, err = reported.Write([]byte{1})
+	ready := os.NewFile(3, "ready")
+	defer ready.Close()
+	_, err = ready.Write([]byte{1})
 	return err
 }
 
-// down removes the fleet of a folder, also if the process that ran it was killed.
+// down removes the fleet of a folder, even if the process that ran it was killed.
 func down(directory string) error {
 	lock, err := os.Open(lockPath(directory))
 	if err != nil {

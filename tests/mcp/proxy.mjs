@@ -1,5 +1,5 @@
-// Adds a bearer token to requests, because the conformance suite sends none. As the protocol demands of clients, it waits if the server
-// refuses a message because of its rate (429). Prints its URL. All other headers, Host and Origin too, are passed on unchanged.
+// A proxy that adds a bearer token to requests, because the conformance suite sends none. Like a client, it waits and retries when the
+// server limits the rate (429). All other headers, including Host and Origin, are unchanged. Prints the URL of the proxy.
 import http from "node:http";
 
 const target = new URL(process.env.MCP_URL);

@@ -18,7 +18,7 @@ pub fn fenced_blocks(page: &str, language: &str) -> Vec<String> {
     found
 }
 
-/// Runs the commands in the shell blocks of a page, which must be calls of kubectl that succeed. Returns their output.
+/// Runs the commands in the shell blocks of a page and returns their output. All commands must call kubectl and succeed.
 pub fn run_shell_blocks(page: &str, kubectl: &Kubectl) -> Result<Vec<String>> {
     let commands = fenced_blocks(page, "sh").into_iter().flat_map(|block| shell_commands(&block));
     let outputs = commands.map(|ShellCommand { line, input }| {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_have_their_input() {
+    fn shell_commands_include_here_documents() {
         let page = "```json\n{}\n```\n```sh\nkubectl create -f - <<EOF\n{\n}\nEOF\nkubectl get \\\n  pods\n```\n";
         let blocks = fenced_blocks(page, "sh");
         assert_eq!(blocks.len(), 1, "{blocks:?}");

@@ -72,6 +72,7 @@ impl Kubectl {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
+        // kubectl passes arguments after `--` to the command in the container.
         command.args(args.iter().take_while(|arg| **arg != "--"));
         command.args(&self.flags).args(args.iter().skip_while(|arg| **arg != "--"));
         self.configure(&mut command);
@@ -86,7 +87,8 @@ impl Kubectl {
 
     /// Runs a command with `input` as standard input and returns its result, even if it fails.
     pub fn run(&self, args: &[&str], input: &str) -> Result<CommandOutput> {
-        let mut child = self.command(args).spawn().with_context(|| format!("{}", self.program.display()))?;
+        let mut child =
+            self.command(args).spawn().with_context(|| format!("cannot start {}", self.program.display()))?;
         let mut stdin = child.stdin.take().context("no standard input")?;
         let write_result = stdin.write_all(input.as_bytes());
         drop(stdin);
@@ -155,7 +157,7 @@ pub struct RunningCommand {
 impl RunningCommand {
     /// Starts a command with pipes as input and output.
     pub fn start(mut command: Command, description: String) -> Result<Self> {
-        let mut child = command.stderr(Stdio::null()).spawn().with_context(|| description.clone())?;
+        let mut child = command.stderr(Stdio::null()).spawn().with_context(|| format!("cannot start {description}"))?;
         let mut out = child.stdout.take().context("no standard output")?;
         let (sender, chunks) = channel();
         // Ends with the child's output, or when the receiver is dropped.

@@ -117,7 +117,7 @@ impl Member {
     }
 
     /// Like [`Self::start`], for tests that run commands in pods or read logs of pods. If [`ground::uses_real_clusters`],
-    /// tests must run the commands that [`ground::member_with_exec`] supports.
+    /// tests may run only commands that [`ground::member_with_exec`] supports.
     pub fn start_with_exec(name: &str, data: &Path) -> Result<Self> {
         match ground::member_with_exec(name, data)? {
             Some(cluster) => Self::start_real(cluster, data),

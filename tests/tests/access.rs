@@ -154,7 +154,7 @@ fn check_removals(fleet: &Fleet) -> Result<()> {
 
 fn check_indirect_paths(fleet: &Fleet) -> Result<()> {
     let review = query_json(fleet, &format!("{SECRETS} --indirect"))?;
-    let paths = review["status"]["indirect"].as_array().context("paths")?;
+    let paths = review["status"]["indirect"].as_array().context("the review has no indirect paths")?;
     let path_of_ci = paths.iter().find(|path| path["subject"] == json!({"kind": "User", "name": "ci"}));
     let path_of_ci = path_of_ci.with_context(|| format!("{review:#}"))?;
     // Secrets can be mounted, so that the account is not needed.
@@ -217,13 +217,13 @@ fn check_api(kubectl: &Kubectl) -> Result<()> {
     ensure!(listed.contains("ResourceAccessReview") && listed.contains("SubjectRulesReview"), "{listed}");
     let mut spec = json!({"resourceAttributes": {"verb": "get", "resource": "pods"}, "namespaces": ["*"]});
     let unpaged = create(kubectl, "resourceaccessreviews", &spec)?;
-    let expected = unpaged["status"]["grants"].as_array().context("grants")?.clone();
+    let expected = unpaged["status"]["grants"].as_array().context("the review has no grants")?.clone();
     ensure!(expected.len() > 10 && unpaged["status"].get("continue").is_none(), "{unpaged}");
     let mut found: Vec<Value> = Vec::new();
     spec["limit"] = 7.into();
     loop {
         let page = create(kubectl, "resourceaccessreviews", &spec)?;
-        let rows = page["status"]["grants"].as_array().context("grants")?;
+        let rows = page["status"]["grants"].as_array().context("the review has no grants")?;
         ensure!(!rows.is_empty() && rows.len() <= 7, "{page}");
         found.extend(rows.iter().cloned());
         let Some(next) = page["status"].get("continue") else { break };

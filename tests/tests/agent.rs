@@ -35,10 +35,10 @@ fn an_unreachable_cluster_is_managed_through_its_agent() -> Result<()> {
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let east = kubectl.with_kubeconfig(&remote.kubeconfig);
     east.run_ok(&["apply", "-f", "-"], WEB)?;
-    let file = create_agent_kubeconfig(&fleet, &kubectl, dir.path())?;
-    check_attach_authorization(&kubectl, &kubectl.with_kubeconfig(&file))?;
+    let agent_kubeconfig = create_agent_kubeconfig(&fleet, &kubectl, dir.path())?;
+    check_attach_authorization(&kubectl, &kubectl.with_kubeconfig(&agent_kubeconfig))?;
 
-    let start = || Agent::start(dir.path(), &file, &remote.kubeconfig);
+    let start = || Agent::start(dir.path(), &agent_kubeconfig, &remote.kubeconfig);
     let agent = start()?;
     let member = kubectl_via_proxy(&kubectl, &fleet)?;
     let checks = || -> Result<()> {
@@ -46,7 +46,7 @@ fn an_unreachable_cluster_is_managed_through_its_agent() -> Result<()> {
         check_pull_mode_cluster(&fleet, &kubectl, &member)
     };
     checks().with_context(|| format!("{}\n{}", agent.log(), fleet.log()))?;
-    check_other_cluster_is_refused(&file, &fleet.kubeconfig("cp"))?;
+    check_other_cluster_is_refused(&agent_kubeconfig, &fleet.kubeconfig("cp"))?;
 
     agent.kill()?;
     check_requests_fail_fast(&member)?;
@@ -66,7 +66,7 @@ fn an_unreachable_cluster_is_managed_through_its_agent() -> Result<()> {
 
     let proxy = Proxy::start()?;
     let kubeconfig_with_proxy = write_kubeconfig_with_proxy(dir.path(), &remote.kubeconfig, &proxy)?;
-    let agent = Agent::start(dir.path(), &file, &kubeconfig_with_proxy)?;
+    let agent = Agent::start(dir.path(), &agent_kubeconfig, &kubeconfig_with_proxy)?;
     let checks_via_proxy = || -> Result<()> {
         member.run_until(&["get", "nodes", "-o", "name"], |out| out.contains("node/east-node-1"))?;
         ensure!(proxy.connection_count() > 1, "{} connections went through the proxy", proxy.connection_count());
@@ -75,7 +75,7 @@ fn an_unreachable_cluster_is_managed_through_its_agent() -> Result<()> {
         check_unregistration(&fleet, &kubectl, &east, &remote.kubeconfig)
     };
     checks_via_proxy().with_context(|| format!("{}\n{}", agent.log(), fleet.log()))?;
-    // Its credential has been deleted as well.
+    // Its credential has also been deleted.
     wait_for("the agent to be refused", || Ok(agent.log().contains("401 Unauthorized")))
         .with_context(|| agent.log())?;
     ensure!(agent.stop()?.success());
@@ -131,7 +131,7 @@ fn check_unregistration(fleet: &Fleet, kubectl: &Kubectl, east: &Kubectl, member
     }
     ensure_missing(east, &["clusterrole", "karmada-controller-manager:karmada-m1"])?;
     east.run_until(&["get", "namespaces", "-o", "name"], |out| !out.contains("namespace/karmada-cluster\n"))?;
-    // The propagated objects have been deleted with it.
+    // The propagated object was deleted with the registration; other objects of the member are kept.
     ensure_missing(east, &["configmap sent"])?;
     east.run_ok(&["get", "pod", "web"], "")?;
     let output = fleet.crowsnest(&["unregister", "m1"])?;
@@ -214,7 +214,7 @@ fn check_pull_mode_cluster(fleet: &Fleet, kubectl: &Kubectl, member: &Kubectl) -
     Ok(())
 }
 
-/// Requests fail at once, without waiting for a timeout.
+/// Requests fail immediately, not after a timeout.
 fn check_requests_fail_fast(member: &Kubectl) -> Result<()> {
     wait_for("the control plane to report the missing tunnel", || {
         Ok(member.run(&["get", "nodes"], "")?.err.contains(NO_TUNNEL))
@@ -226,16 +226,16 @@ fn check_requests_fail_fast(member: &Kubectl) -> Result<()> {
 }
 
 /// The agent of a cluster with another ID cannot use a registered name; here that cluster is the control plane itself.
-fn check_other_cluster_is_refused(file: &Path, other: &Path) -> Result<()> {
-    let output = CommandOutput::parse(&agent_command(file, other)?.output()?)?;
+fn check_other_cluster_is_refused(agent_kubeconfig: &Path, other: &Path) -> Result<()> {
+    let output = CommandOutput::parse(&agent_command(agent_kubeconfig, other)?.output()?)?;
     ensure!(output.code == Some(1) && output.err.contains("cluster m1 is registered with ID"), "{output:?}");
     Ok(())
 }
 
 /// Command of an agent with a kubeconfig for the control plane and one for the member.
-fn agent_command(file: &Path, member: &Path) -> Result<Command> {
+fn agent_command(agent_kubeconfig: &Path, member: &Path) -> Result<Command> {
     let mut command = Command::new(binary()?);
-    command.args(["-v", "agent", "--cluster-name", "m1", "--karmada-kubeconfig"]).arg(file);
+    command.args(["-v", "agent", "--cluster-name", "m1", "--karmada-kubeconfig"]).arg(agent_kubeconfig);
     // The name is in the member's certificate and resolves only in its pods.
     command.args(["--cluster-api-endpoint", "https://kubernetes.default.svc", "--kubeconfig"]).arg(member);
     Ok(command)
@@ -248,9 +248,10 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(folder: &Path, file: &Path, member: &Path) -> Result<Self> {
+    fn start(folder: &Path, agent_kubeconfig: &Path, member: &Path) -> Result<Self> {
         let log = folder.join("agent.log");
-        let child = agent_command(file, member)?.stdout(Stdio::null()).stderr(File::create(&log)?).spawn()?;
+        let child =
+            agent_command(agent_kubeconfig, member)?.stdout(Stdio::null()).stderr(File::create(&log)?).spawn()?;
         Ok(Self { child, log })
     }
 

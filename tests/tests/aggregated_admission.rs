@@ -119,7 +119,7 @@ fn check_other_writes(kubectl: &Kubectl) -> Result<()> {
     kubectl.expect_output(&["delete", "resourceregistry", "all"], "", 1, "registries stay").map(drop)
 }
 
-/// A replacement of the status contains the spec as well. It is accepted or refused as a whole.
+/// A replacement of the status also contains the spec. It is accepted or refused as a whole.
 fn check_status_replacements(kubectl: &Kubectl) -> Result<()> {
     let read = || kubectl.run_ok(&["get", "cluster", "member1", "-o", "json"], "");
     let replace = ["replace", "--subresource=status", "-f", "-"];
@@ -140,7 +140,7 @@ fn check_status_replacements(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Connections are admitted for the member to which they go, also if the path does not name it.
+/// Admission of a connection uses the member to which it is proxied, even if the path does not name the member.
 fn check_connections(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     const FLEET: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/api/v1";
     let proxy = |member: &str, path: &str| format!("{CLUSTERS}/{member}/proxy/api/v1/{path}");

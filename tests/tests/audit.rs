@@ -141,8 +141,9 @@ fn check_refused_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
 
     let unauthenticated = kubectl.with_token("made-up")?;
     unauthenticated.expect_output(&["get", "--raw", "/api/v1/nodes?as=nobody"], "", 1, "")?;
-    let unknown = log.event("a bad token", |event| event["requestURI"] == "/api/v1/nodes?as=nobody")?;
-    ensure!(unknown["verb"] == "list", "{unknown:#}");
+    let unauthorized =
+        log.event("the request with an invalid token", |event| event["requestURI"] == "/api/v1/nodes?as=nobody")?;
+    ensure!(unauthorized["verb"] == "list", "{unauthorized:#}");
     Ok(())
 }
 
@@ -166,8 +167,8 @@ fn check_secrets(kubectl: &Kubectl, log: &Log) -> Result<()> {
     Ok(())
 }
 
-/// A request to an aggregated API is processed by two servers, each of which has only a part of its audit event. It is
-/// logged once.
+/// A request to an aggregated API is processed by two servers, each of which knows only a part of its audit event. The
+/// request is logged once.
 fn check_forwarded_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
     let root = kubectl.with_flags(&["--as", "root", "--as-group", "system:masters"]);
     root.run_ok(&["label", "cluster", "member1", "tier=gold"], "")?;
@@ -212,22 +213,23 @@ fn check_responding_clusters(fleet: &Fleet, kubectl: &Kubectl, log: &Log) -> Res
     let via_fleet = kubectl.with_flags(&["--server", &format!("{}{FLEET_PROXY}", fleet.server()?)]);
     via_fleet.run_until(&["get", "pod", "lonely", "-o", "name"], |out| out.contains("lonely"))?;
     let pods = format!("{FLEET_PROXY}/api/v1/namespaces/default/pods");
-    let get = log.event("a get", |event| {
+    let read = log.event("the read of a pod", |event| {
         event["requestURI"] == format!("{pods}/lonely") && event["responseStatus"]["code"] == 200
     })?;
-    ensure!(get["annotations"]["crowsnest.io/cluster"] == "member2", "{get:#}");
+    ensure!(read["annotations"]["crowsnest.io/cluster"] == "member2", "{read:#}");
     kubectl.run_ok(&["get", "--raw", &pods], "")?;
     let listed = log.event("a list", |event| event["requestURI"] == pods.as_str())?;
-    let notes = &listed["annotations"];
+    let annotations = &listed["annotations"];
     ensure!(
-        notes["crowsnest.io/clusters"] == "member1,member2" && notes["crowsnest.io/cluster-count"] == "2",
+        annotations["crowsnest.io/clusters"] == "member1,member2" && annotations["crowsnest.io/cluster-count"] == "2",
         "{listed:#}"
     );
-    // All members are queried.
-    let every = format!("{CLUSTERS}/*/proxy/api/v1/namespaces/default/pods");
-    kubectl.run_ok(&["get", "--raw", &every], "")?;
-    let entry = log.event("every cluster", |event| event["objectRef"]["name"] == "*")?;
-    let notes = &entry["annotations"];
-    ensure!(notes["crowsnest.io/cluster"] == "*" && notes["crowsnest.io/clusters"] == "member1,member2", "{entry:#}");
+    // The member `*` stands for all members.
+    let all_members = format!("{CLUSTERS}/*/proxy/api/v1/namespaces/default/pods");
+    kubectl.run_ok(&["get", "--raw", &all_members], "")?;
+    let entry = log.event("the request to all members", |event| event["objectRef"]["name"] == "*")?;
+    let annotations = &entry["annotations"];
+    ensure!(annotations["crowsnest.io/cluster"] == "*", "{entry:#}");
+    ensure!(annotations["crowsnest.io/clusters"] == "member1,member2", "{entry:#}");
     Ok(())
 }

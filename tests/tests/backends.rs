@@ -166,13 +166,13 @@ fn check_verification_and_rebuild(fleet: &Fleet, url: &str) -> Result<()> {
         let output = fleet.crowsnest(&["index", "verify", "--samples", "100"])?;
         Ok(output.code == Some(0) && output.out.ends_with("equal\n"))
     };
-    wait_for("index and cache to be equal", is_equal)?;
+    wait_for("the index to equal the cache", is_equal)?;
     let status = fleet.crowsnest(&["index", "status"])?;
     ensure!(status.out.contains("opensearch: ") && status.out.contains("index crowsnest-000001"), "{status:?}");
 
     let node =
         query_engine(&format!("{url}/crowsnest/_search"), &["-d", r#"{"query": {"term": {"w.kind": "node"}}}"#])?;
-    let id = node["hits"]["hits"][0]["_id"].as_str().context("a node in the index")?;
+    let id = node["hits"]["hits"][0]["_id"].as_str().context("the index contains no node")?;
     query_engine(&format!("{url}/crowsnest/_doc/{id}?refresh=true"), &["-X", "DELETE"])?;
     let output = fleet.crowsnest(&["index", "verify", "--samples", "100"])?;
     ensure!(output.code == Some(1) && output.out.contains("differs: member1 Node: "), "{output:?}");
@@ -208,7 +208,7 @@ fn a_fleet_is_searched_in_opensearch() -> Result<()> {
     Ok(())
 }
 
-/// Clusters that exported documents name.
+/// Names of the clusters in the annotations of exported documents.
 fn clusters(documents: &[Value]) -> BTreeSet<&str> {
     let annotations = documents.iter().map(|hit| &hit["_source"]["metadata"]["annotations"]);
     annotations.filter_map(|annotations| annotations["resource.karmada.io/cached-from-cluster"].as_str()).collect()
@@ -248,12 +248,13 @@ fn objects_are_exported_in_karmadas_layout() -> Result<()> {
     let registries = runtime.block_on(registries(&fleet))?;
     let current_conditions = || runtime.block_on(conditions(&registries));
     let (url, other) = (format!("http://127.0.0.1:{}", node.port), format!("http://localhost:{}", node.port));
-    let synced = ["Connected=True EngineAnswers", "Synced=True UpToDate"];
+    let synced_conditions = ["Connected=True EngineAnswers", "Synced=True UpToDate"];
 
-    let created = serde_json::from_value(registry(&[&url], &["member1"]))?;
-    runtime.block_on(registries.create(&PostParams::default(), &created))?;
+    let new_registry = serde_json::from_value(registry(&[&url], &["member1"]))?;
+    runtime.block_on(registries.create(&PostParams::default(), &new_registry))?;
     wait_for("documents of member1", || {
-        Ok(clusters(&node.exported_documents()?) == BTreeSet::from(["member1"]) && current_conditions()? == synced)
+        Ok(clusters(&node.exported_documents()?) == BTreeSet::from(["member1"])
+            && current_conditions()? == synced_conditions)
     })?;
     let documents = node.exported_documents()?;
     let document = documents.iter().find(|hit| hit["_index"] == "kubernetes-node").context("no node is exported")?;
@@ -264,29 +265,29 @@ fn objects_are_exported_in_karmadas_layout() -> Result<()> {
         "{fields:?}"
     );
 
-    // More clusters, and the same engine at another address: the export reconnects and loses nothing.
+    // More clusters, and the same engine at another address: the export reconnects, and all documents stay.
     let patch = |change: Value| {
         let (params, change) = (PatchParams::default(), Patch::Merge(change));
         runtime.block_on(registries.patch("dashboards", &params, &change))
     };
     patch(registry(&[&other], &["member1", "member2"]))?;
     let both = BTreeSet::from(["member1", "member2"]);
-    wait_for("documents of both", || {
-        Ok(clusters(&node.exported_documents()?) == both && current_conditions()? == synced)
+    wait_for("documents of both members", || {
+        Ok(clusters(&node.exported_documents()?) == both && current_conditions()? == synced_conditions)
     })?;
 
-    // The Secret is created later; documents stay meanwhile.
-    let mut secured = registry(&[&other], &["member1", "member2"]);
-    secured["spec"]["backendStore"]["openSearch"]["secretRef"] = json!({"namespace": "default", "name": "engine"});
-    patch(secured)?;
-    wait_for("the missing Secret", || {
+    // While the Secret does not exist, the documents stay.
+    let mut with_secret = registry(&[&other], &["member1", "member2"]);
+    with_secret["spec"]["backendStore"]["openSearch"]["secretRef"] = json!({"namespace": "default", "name": "engine"});
+    patch(with_secret)?;
+    wait_for("the conditions to report the missing Secret", || {
         Ok(current_conditions()? == ["Connected=False SecretUnreadable", "Synced=False SecretUnreadable"])
     })?;
     ensure!(clusters(&node.exported_documents()?) == both);
     let secrets: Api<Secret> = Api::namespaced(registries.clone().into_client(), "default");
     let secret = json!({"metadata": {"name": "engine"}, "stringData": {"username": "crow", "password": "nest"}});
     runtime.block_on(secrets.create(&PostParams::default(), &serde_json::from_value(secret)?))?;
-    wait_for("the Secret to be used", || Ok(current_conditions()? == synced))?;
+    wait_for("the Secret to be used", || Ok(current_conditions()? == synced_conditions))?;
     ensure!(clusters(&node.exported_documents()?) == both);
 
     // The export resumes after a restart, and metrics report it.
@@ -300,26 +301,27 @@ fn objects_are_exported_in_karmadas_layout() -> Result<()> {
     };
     let connected = "crowsnest_backend_store_connected{registry=\"dashboards\"} 1";
     wait_for("the metrics", || Ok(metrics()?.contains(connected)))?;
-    wait_for("documents of both again", || {
-        Ok(clusters(&node.exported_documents()?) == both && current_conditions()? == synced)
+    wait_for("documents of both members after the restart", || {
+        Ok(clusters(&node.exported_documents()?) == both && current_conditions()? == synced_conditions)
     })?;
     let patch = |change: Value| {
         let (params, change) = (PatchParams::default(), Patch::Merge(change));
         runtime.block_on(registries.patch("dashboards", &params, &change))
     };
 
-    // An engine that does not respond sets a reason; documents in the other one are deleted.
+    // If the new engine does not respond, the conditions state this. The documents in the previous engine are deleted.
     patch(registry(&["http://127.0.0.1:9"], &["member1"]))?;
     wait_for("the conditions to report the error", || {
         Ok(current_conditions()? == ["Connected=False EngineUnreachable", "Synced=False EngineUnreachable"])
     })?;
-    wait_for("the old engine to be cleaned", || Ok(node.exported_documents()?.is_empty()))?;
+    wait_for("the documents in the previous engine to be deleted", || Ok(node.exported_documents()?.is_empty()))?;
     patch(registry(&[&url], &["member2"]))?;
     wait_for("documents of member2", || {
-        Ok(clusters(&node.exported_documents()?) == BTreeSet::from(["member2"]) && current_conditions()? == synced)
+        Ok(clusters(&node.exported_documents()?) == BTreeSet::from(["member2"])
+            && current_conditions()? == synced_conditions)
     })?;
     runtime.block_on(registries.delete("dashboards", &DeleteParams::default()))?;
-    wait_for("the engine to be cleaned", || Ok(node.exported_documents()?.is_empty()))?;
+    wait_for("all documents to be deleted", || Ok(node.exported_documents()?.is_empty()))?;
     wait_for("the aliases to be removed", || Ok(node.send("GET", "/_alias/kubernetes-*-crowsnest")?.1 == json!({})))?;
     ensure!(fleet.stop()?.success());
     Ok(())

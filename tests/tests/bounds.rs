@@ -1,6 +1,6 @@
 //! Requests that are small but expensive to process, sent by accounts with few permissions, and requests that would store
-//! objects too large or too deeply nested to be read again. Each is refused, and the server serves other requests
-//! meanwhile.
+//! objects too large or too deeply nested to be read again. Each is refused while the server
+//! continues to serve other requests.
 
 use std::path::Path;
 

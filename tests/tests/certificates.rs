@@ -28,19 +28,19 @@ fn check_certificates(kubectl: &Kubectl) -> Result<()> {
     kubectl.run_ok(&["apply", "-f", "-"], TOKEN)?;
     check_cluster_info(kubectl)?;
     let with_token = |secret: &str| kubectl.with_token(&format!("abcdef.{secret}"));
-    let joining = with_token("0123456789abcdef")?;
+    let bootstrap = with_token("0123456789abcdef")?;
     with_token("fedcba9876543210")?.expect_output(&["get", "csr"], "", 1, "Unauthorized")?;
     kubectl.with_token("zyxwvu.0123456789abcdef")?.expect_output(&["get", "csr"], "", 1, "Unauthorized")?;
-    joining.expect_output(&["get", "secrets", "-A"], "", 1, "User \"system:bootstrap:abcdef\" cannot list")?;
+    bootstrap.expect_output(&["get", "secrets", "-A"], "", 1, "User \"system:bootstrap:abcdef\" cannot list")?;
 
-    // No request for `system:masters` is approved; requests that are not an agent's are left to administrators.
+    // No request for `system:masters` is approved. Requests of users other than agents are left to administrators.
     let masters = signing_request("masters", "system:masters", "system:admin")?.to_string();
     let refused = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
-    joining.expect_output(&["create", "-f", "-"], &masters, 1, refused)?;
+    bootstrap.expect_output(&["create", "-f", "-"], &masters, 1, refused)?;
     kubectl.expect_output(&["create", "-f", "-"], &masters, 1, refused)?;
-    joining.run_ok(&["create", "-f", "-"], &signing_request("admin", "admins", "system:admin")?.to_string())?;
-    joining.run_ok(&["create", "-f", "-"], &signing_request("agent", AGENTS, AGENT)?.to_string())?;
-    wait_until_signed(&joining, "agent", "Auto approving karmada agent certificate after SubjectAccessReview.")?;
+    bootstrap.run_ok(&["create", "-f", "-"], &signing_request("admin", "admins", "system:admin")?.to_string())?;
+    bootstrap.run_ok(&["create", "-f", "-"], &signing_request("agent", AGENTS, AGENT)?.to_string())?;
+    wait_until_signed(&bootstrap, "agent", "Auto approving karmada agent certificate after SubjectAccessReview.")?;
     ensure!(get_csr(kubectl, "admin")?["status"] == json!({}), "the request was decided without an administrator");
 
     // The agent requests a renewal with its own identity; another user's request is not approved.
@@ -58,7 +58,7 @@ fn check_certificates(kubectl: &Kubectl) -> Result<()> {
 
     // A deleted token no longer authenticates.
     kubectl.run_ok(&["delete", "secret", "bootstrap-token-abcdef", "-n", "kube-system"], "")?;
-    joining.expect_output(&["get", "csr"], "", 1, "Unauthorized").map(drop)
+    bootstrap.expect_output(&["get", "csr"], "", 1, "Unauthorized").map(drop)
 }
 
 /// Clients without credentials can read cluster-info: the control plane's address, signed with the token.
@@ -67,18 +67,18 @@ fn check_cluster_info(kubectl: &Kubectl) -> Result<()> {
     let get = ["get", "configmap", "cluster-info", "-n", "kube-public", "-o", "json"];
     let cluster_info = anonymous.run_until(&get, |out| out.contains("jws-kubeconfig-abcdef"))?;
     let cluster_info: Value = serde_json::from_str(&cluster_info)?;
-    let (text, signed) =
+    let (text, signature) =
         (cluster_info["data"]["kubeconfig"].as_str(), cluster_info["data"]["jws-kubeconfig-abcdef"].as_str());
-    let (text, signed) =
-        (text.context("cluster-info has no kubeconfig")?, signed.context("cluster-info has no signature")?);
+    let text = text.context("cluster-info has no kubeconfig")?;
+    let signature = signature.context("cluster-info has no signature")?;
     ensure!(text.contains("server: https://") && text.contains("certificate-authority-data: "), "{text}");
-    let (header, tag) = signed.split_once("..").context("the signature is not detached")?;
+    let (header, tag) = signature.split_once("..").context("the signature is not detached")?;
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"0123456789abcdef");
     let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(text));
     let tag = URL_SAFE_NO_PAD.decode(tag)?;
     ensure!(
         ring::hmac::verify(&key, message.as_bytes(), &tag).is_ok(),
-        "{signed} is not the signature of the kubeconfig"
+        "{signature} is not the signature of the kubeconfig"
     );
     anonymous.expect_output(&["get", "configmaps", "-n", "kube-public"], "", 1, "cannot list").map(drop)
 }

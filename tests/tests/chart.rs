@@ -57,7 +57,7 @@ struct RenderedCase {
     objects: Vec<Value>,
 }
 
-/// Renders all cases; `None` without Helm.
+/// Renders all cases; `None` if Helm is not installed.
 fn render_cases() -> Result<Option<Vec<RenderedCase>>> {
     let cases = cases()?;
     let requests: Vec<Value> =
@@ -65,14 +65,15 @@ fn render_cases() -> Result<Option<Vec<RenderedCase>>> {
     let Some(output) = render_charts(&requests)? else { return Ok(None) };
     let outcomes: Vec<RenderedChart> = serde_json::from_slice(&output)?;
     ensure!(outcomes.len() == cases.len());
-    let parsed = cases.into_iter().zip(outcomes).map(|(case, rendered)| {
+    let rendered_cases = cases.into_iter().zip(outcomes).map(|(case, rendered)| {
         let objects = objects(&rendered).with_context(|| case.name.clone())?;
         Ok(RenderedCase { case, rendered, objects })
     });
-    parsed.collect::<Result<Vec<_>>>().map(Some)
+    rendered_cases.collect::<Result<Vec<_>>>().map(Some)
 }
 
-/// All cases with their results, which all tests share because rendering is expensive; `None` without Helm.
+/// All cases with their results, which all tests share because rendering is expensive; `None` if Helm is
+/// not installed.
 fn rendered_cases() -> Result<Option<&'static [RenderedCase]>> {
     static RENDERED: LazyLock<Result<Option<Vec<RenderedCase>>>> = LazyLock::new(render_cases);
     match &*RENDERED {
@@ -125,7 +126,7 @@ fn pods(objects: &[Value]) -> Vec<(String, &Value)> {
 /// True if a selector matches a pod's labels.
 fn selects(selector: &Value, pod: &Value) -> bool {
     let labels = &pod["metadata"]["labels"];
-    selector.as_object().is_some_and(|wanted| wanted.iter().all(|(key, value)| labels.get(key) == Some(value)))
+    selector.as_object().is_some_and(|expected| expected.iter().all(|(key, value)| labels.get(key) == Some(value)))
 }
 
 #[test]
@@ -225,7 +226,7 @@ fn secrets_are_mounted_read_only_with_restrictive_modes() -> Result<()> {
             let volumes = list(&pod["spec"]["volumes"]).filter(|volume| volume.get("secret").is_some());
             for volume in volumes {
                 let subject = format!("{}: {workload}: {}", case.name, volume["name"]);
-                // Written in octal, as Kubernetes reads YAML 1.1; read in decimal here.
+                // The mode is octal in YAML 1.1, which Kubernetes reads, but this parser reads it as a decimal number.
                 let mode = volume.pointer("/secret/defaultMode").and_then(Value::as_f64);
                 let mode = mode.and_then(|mode| u32::from_str_radix(&mode.to_string(), 8).ok());
                 ensure!(mode.is_some_and(|mode| mode & 0o337 == 0), "{subject} has the mode {mode:?}: {volume}");
@@ -254,7 +255,7 @@ fn referenced_objects_exist() -> Result<()> {
     for (case, objects) in all {
         let pods = pods(objects);
         let names_of =
-            |wanted: &str| -> BTreeSet<&str> { objects.iter().filter(|o| kind(o) == wanted).map(name).collect() };
+            |expected: &str| -> BTreeSet<&str> { objects.iter().filter(|o| kind(o) == expected).map(name).collect() };
         let (maps, accounts) = (names_of("ConfigMap"), names_of("ServiceAccount"));
         let secrets = secrets(case, objects)?;
         for (workload, pod) in &pods {
@@ -280,21 +281,22 @@ fn referenced_objects_exist() -> Result<()> {
             }
         }
         for service in objects.iter().filter(|object| kind(object) == "Service") {
-            let chosen: Vec<_> = pods.iter().filter(|(_, pod)| selects(&service["spec"]["selector"], pod)).collect();
-            ensure!(!chosen.is_empty(), "{}: Service {} selects no pod", case.name, name(service));
+            let selected_pods: Vec<_> =
+                pods.iter().filter(|(_, pod)| selects(&service["spec"]["selector"], pod)).collect();
+            ensure!(!selected_pods.is_empty(), "{}: Service {} selects no pod", case.name, name(service));
             for port in list(&service["spec"]["ports"]) {
                 let has_port = |pod: &Value| {
                     let mut ports = list(&pod["spec"]["containers"]).flat_map(|container| list(&container["ports"]));
                     ports.any(|known| known["name"] == port["targetPort"])
                 };
-                let is_served = chosen.iter().all(|(_, pod)| has_port(pod));
+                let is_served = selected_pods.iter().all(|(_, pod)| has_port(pod));
                 ensure!(is_served, "{}: Service {}, port {port}", case.name, name(service));
             }
         }
         for budget in objects.iter().filter(|object| kind(object) == "PodDisruptionBudget") {
             let selector = &budget["spec"]["selector"]["matchLabels"];
-            let chosen = pods.iter().filter(|(_, pod)| selects(selector, pod)).count();
-            ensure!(chosen == 1, "{}: PodDisruptionBudget {} selects {chosen} workloads", case.name, name(budget));
+            let count = pods.iter().filter(|(_, pod)| selects(selector, pod)).count();
+            ensure!(count == 1, "{}: PodDisruptionBudget {} selects {count} workloads", case.name, name(budget));
         }
     }
     Ok(())
@@ -311,7 +313,7 @@ fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
     }
     let certificates = objects.iter().filter(|object| kind(object) == "Certificate");
     all.extend(certificates.filter_map(|one| one["spec"]["secretName"].as_str()).map(str::to_owned));
-    let named = [
+    let secret_keys = [
         "kubeconfigSecret",
         "sessionKeySecret",
         "tlsSecret",
@@ -325,7 +327,7 @@ fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
     while let Some(value) = rest.pop() {
         for (key, value) in value.as_object().into_iter().flatten() {
             match value.as_str() {
-                Some(secret) if named.contains(&key.as_str()) => {
+                Some(secret) if secret_keys.contains(&key.as_str()) => {
                     all.insert(secret.to_owned());
                 }
                 _ => rest.push(value),
@@ -369,7 +371,7 @@ fn network_policies_admit_intended_peers() -> Result<()> {
                 ensure!(covered, "{}: no NetworkPolicy restricts {direction} of {workload}", case.name);
             }
         }
-        // Access is opened by values only.
+        // By default, no rule admits all peers: values must name them.
         for policy in policies {
             for rule in list(&policy["spec"]["ingress"]) {
                 ensure!(list(&rule["from"]).next().is_some(), "{}: {policy:#}", case.name);
@@ -404,16 +406,16 @@ fn roles_are_minimal() -> Result<()> {
 #[test]
 fn arguments_are_valid() -> Result<()> {
     let Some(all) = installed_cases()? else { return Ok(()) };
-    let mut tried = BTreeSet::new();
+    let mut checked_commands = BTreeSet::new();
     for (case, objects) in all {
         for (workload, pod) in pods(objects) {
             for container in list(&pod["spec"]["containers"]) {
                 let args: Vec<&str> = list(&container["args"]).filter_map(Value::as_str).collect();
-                // Other programs have a command; Postgres' image has none, and its arguments begin with a dash.
+                // Containers of other programs have a command, except Postgres, whose arguments begin with a dash.
                 if container.get("command").is_some() || args.first().is_none_or(|first| first.starts_with('-')) {
                     continue;
                 }
-                if !tried.insert(args.join(" ")) {
+                if !checked_commands.insert(args.join(" ")) {
                     continue;
                 }
                 // Arguments before `--help` are parsed first.
@@ -423,7 +425,7 @@ fn arguments_are_valid() -> Result<()> {
             }
         }
     }
-    ensure!(tried.len() >= 5, "{tried:?}");
+    ensure!(checked_commands.len() >= 5, "{checked_commands:?}");
     Ok(())
 }
 
@@ -490,9 +492,9 @@ fn alerts_and_dashboards_use_existing_metrics() -> Result<()> {
         queries.push(rule["expr"].as_str().context("the alert has no expression")?.to_owned());
     }
     for entry in fs::read_dir(repository_root().join("deploy/grafana"))? {
-        let board: Value = serde_json::from_str(&fs::read_to_string(entry?.path())?)?;
+        let dashboard: Value = serde_json::from_str(&fs::read_to_string(entry?.path())?)?;
         let mut ids = BTreeSet::new();
-        for panel in list(&board["panels"]) {
+        for panel in list(&dashboard["panels"]) {
             ensure!(ids.insert(panel["id"].as_u64()), "a panel ID is used twice: {panel:#}");
             queries.extend(list(&panel["targets"]).filter_map(|target| target["expr"].as_str()).map(str::to_owned));
         }
@@ -507,11 +509,11 @@ fn alerts_and_dashboards_use_existing_metrics() -> Result<()> {
             }
             count += 1;
             let base = ["_bucket", "_count", "_sum", "_total"].iter().find_map(|end| metric.strip_suffix(end));
-            let quoted = |name: &str| sources.contains(&format!("\"{name}\""));
-            ensure!(quoted(metric) || base.is_some_and(quoted), "no source defines {metric}: {query}");
+            let is_defined = |name: &str| sources.contains(&format!("\"{name}\""));
+            ensure!(is_defined(metric) || base.is_some_and(is_defined), "no source defines {metric}: {query}");
         }
     }
-    ensure!(count > 40, "{count}");
+    ensure!(count > 40, "only {count} metrics were checked");
     Ok(())
 }
 

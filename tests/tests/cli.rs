@@ -1,5 +1,5 @@
-//! The CLI with a fleet of two members, in a pipe and in a terminal: formats, descriptions, files and ports of pods,
-//! writes, tokens, completion and the kubectl plugin.
+//! The CLI with a fleet of two members, with its output in a pipe and in a terminal: formats, descriptions, copying files
+//! from and to pods, port forwarding, writes, tokens, completion and the kubectl plugin.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -217,7 +217,7 @@ fn check_events(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
     ensure!(head == ["LAST-SEEN", "TYPE", "REASON", "CLUSTER", "OBJECT", "MESSAGE"], "{output:?}");
     ensure!(output.out.contains("pod/both"), "{output:?}");
     let output = expect_output(fleet, &["events", "-C", "member1", "pod/both", "-o", "jsonl"], 0, "")?;
-    let first: Value = serde_json::from_str(output.out.lines().next().context("an event")?)?;
+    let first: Value = serde_json::from_str(output.out.lines().next().context("no event is printed")?)?;
     ensure!(first["kind"] == "Event" && first["involvedObject"]["name"] == "both", "{first}");
     expect_output(fleet, &["events", "pod/nosuch"], 0, "No events found")?;
     let mut watch = fleet.crowsnest_stream(&["events", "-w", "pod/late"])?;
@@ -316,8 +316,13 @@ fn check_apply_and_promote(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl;
         "{output:?}"
     );
     let output = apply(&["-C", "member1"])?;
-    let policy =
-        output.out.lines().nth(1).and_then(|line| line.strip_suffix(" created")).context("a policy")?.to_owned();
+    let policy = output
+        .out
+        .lines()
+        .nth(1)
+        .and_then(|line| line.strip_suffix(" created"))
+        .context("no policy is created")?
+        .to_owned();
     ensure!(output.out.starts_with("configmap/settings created\n"), "{output:?}");
     ensure!(policy.starts_with("propagationpolicy.policy.karmada.io/settings-"), "{policy}");
     members[0].run_until(&["get", "configmap", "settings", "-o", "jsonpath={.data.level}"], |out| out == "one")?;
@@ -350,7 +355,7 @@ fn check_apply_and_promote(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl;
     Ok(())
 }
 
-/// Objects that were applied before are pruned, in the members as well; objects applied by others stay.
+/// Previously applied objects are pruned, also in the members; objects that others applied stay.
 fn check_prune(fleet: &Fleet, kubectl: &Kubectl, member: &Kubectl, folder: &Path) -> Result<()> {
     let labelled = |name: &str| SETTINGS.replace("name: settings", &format!("name: {name}, labels: {{set: pruned}}"));
     let file = folder.join("set.yaml");
@@ -388,7 +393,7 @@ fn check_prune(fleet: &Fleet, kubectl: &Kubectl, member: &Kubectl, folder: &Path
 
 fn check_tokens(fleet: &Fleet) -> Result<()> {
     let output = expect_output(fleet, &["token", "create", "--description", "a test"], 0, "")?;
-    let (id, secret) = output.out.trim().split_once('.').context("a token")?;
+    let (id, secret) = output.out.trim().split_once('.').context("the output is not a token")?;
     ensure!(id.len() == 6 && secret.len() == 16, "{output:?}");
     let output = expect_output(fleet, &["token", "list"], 0, id)?;
     ensure!(

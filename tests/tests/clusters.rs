@@ -74,7 +74,7 @@ fn stored_cluster_manifest(name: &str, spec: Value) -> String {
     manifest(("storage.crowsnest.io", "StoredCluster"), name, spec)
 }
 
-/// A user with all permissions on Clusters and none on Secrets.
+/// A user with all permissions on Clusters and none on Secrets cannot change where tokens are sent.
 fn check_user_without_secrets(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let eve = kubectl.with_flags(&["--as", "eve"]);
     let recorder_url = recorder.url("https");
@@ -122,12 +122,12 @@ fn check_user_without_secrets(kubectl: &Kubectl, recorder: &Recorder) -> Result<
             1,
             DESTINATION_FORBIDDEN,
         )?;
-        let mut whole: Value =
+        let mut cluster: Value =
             serde_json::from_str(&kubectl.run_ok(&["get", "cluster", "member1", "-o", "json"], "")?)?;
         for (key, value) in change.as_object().into_iter().flatten() {
-            whole["spec"][key] = value.clone();
+            cluster["spec"][key] = value.clone();
         }
-        eve.expect_output(&["replace", "-f", "-"], &whole.to_string(), 1, DESTINATION_FORBIDDEN)?;
+        eve.expect_output(&["replace", "-f", "-"], &cluster.to_string(), 1, DESTINATION_FORBIDDEN)?;
         let applied = cluster_manifest("member1", change);
         eve.expect_output(
             &["apply", "--server-side", "--force-conflicts", "-f", "-"],
@@ -149,8 +149,8 @@ fn check_user_without_secrets(kubectl: &Kubectl, recorder: &Recorder) -> Result<
 /// the Cluster needs permission to read the token.
 fn check_status_writes(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let (eve, reporter) = (kubectl.with_flags(&["--as", "eve"]), kubectl.with_flags(&["--as", "reporter"]));
-    let sent = |spec: Value| json!({"spec": spec, "status": {"remedyActions": ["TrafficControl"]}}).to_string();
-    let redirected = sent(json!({"apiEndpoint": recorder.url("https"), "region": "stolen"}));
+    let status_patch = |spec: Value| json!({"spec": spec, "status": {"remedyActions": ["TrafficControl"]}}).to_string();
+    let redirected = status_patch(json!({"apiEndpoint": recorder.url("https"), "region": "stolen"}));
     for kind in ["merge", "strategic"] {
         let patch = ["patch", "cluster", "member1", "--subresource=status", "--type", kind, "-p", &redirected];
         let region = [&patch[..], &["-o", "jsonpath={.spec.region}"]].concat();
@@ -160,7 +160,7 @@ fn check_status_writes(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     Ok(())
 }
 
-/// The group in which Clusters are stored. No user gets permissions on it explicitly, but `*` includes it.
+/// The checks also apply to the group in which Clusters are stored, because permissions on the group `*` include it.
 fn check_internal_group(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let eve = kubectl.with_flags(&["--as", "eve"]);
     let recorder_url = recorder.url("https");
@@ -184,16 +184,21 @@ fn check_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> Result<
         Ok(agent.run(&["create", "-f", "-"], &opaque("m9").to_string())?.code == Some(0))
     })?;
 
-    let others = "may write its own cluster only";
-    agent.expect_output(&["create", "-f", "-"], &cluster_manifest("m8", json!({"syncMode": "Pull"})), 1, others)?;
+    let own_cluster_only = "may write its own cluster only";
+    agent.expect_output(
+        &["create", "-f", "-"],
+        &cluster_manifest("m8", json!({"syncMode": "Pull"})),
+        1,
+        own_cluster_only,
+    )?;
     let mut stolen = own.clone();
     (stolen["secretRef"], stolen["apiEndpoint"]) = (secret_reference("member1"), recorder_url.clone().into());
     agent.expect_output(&["create", "-f", "-"], &cluster_manifest("m9", stolen), 1, DESTINATION_FORBIDDEN)?;
     let moved = json!({"spec": {"apiEndpoint": recorder_url}}).to_string();
-    agent.expect_output(&["patch", "cluster", "member1", "--type", "merge", "-p", &moved], "", 1, others)?;
+    agent.expect_output(&["patch", "cluster", "member1", "--type", "merge", "-p", &moved], "", 1, own_cluster_only)?;
     let status = json!({"status": {"kubernetesVersion": "v9"}}).to_string();
     let patch = ["patch", "cluster", "member1", "--subresource=status", "--type", "merge", "-p", &status];
-    agent.expect_output(&patch, "", 1, others)?;
+    agent.expect_output(&patch, "", 1, own_cluster_only)?;
 
     let mut token = opaque("m9-impersonator");
     token["type"] = "kubernetes.io/service-account-token".into();
@@ -251,10 +256,11 @@ fn check_agent_of_existing_cluster(kubectl: &Kubectl, recorder: &Recorder, folde
     kubectl.run_ok(&["delete", "cluster", "m7", "--timeout=240s"], "")?;
     // A second request for the same name is not approved. Requests are handled in order, so it has been handled when the
     // next one is approved.
-    let second = create_request(kubectl, "m7-again", "system:karmada:agent:m7")?;
-    let next = create_request(kubectl, "m6", "system:karmada:agent:m6")?;
-    kubectl.run_until(&["get", "csr", &next, "-o", "jsonpath={.status.certificate}"], |out| !out.is_empty())?;
-    let status = kubectl.run_ok(&["get", "csr", &second, "-o", "jsonpath={.status}"], "")?;
+    let (second, next) = ("m7-again", "m6");
+    request_certificate(kubectl, second, "system:karmada:agent:m7")?;
+    request_certificate(kubectl, next, "system:karmada:agent:m6")?;
+    kubectl.run_until(&["get", "csr", next, "-o", "jsonpath={.status.certificate}"], |out| !out.is_empty())?;
+    let status = kubectl.run_ok(&["get", "csr", second, "-o", "jsonpath={.status}"], "")?;
     ensure!(status.is_empty() || status == "{}", "{status}");
     Ok(())
 }
@@ -281,18 +287,13 @@ fn send_patch(agent: &Kubectl, folder: &Path, name: &str, path: &str, change: &V
     let server = agent.run_ok(&["config", "view", "-o", "jsonpath={.clusters[0].cluster.server}"], "")?;
     let [certificate, key] = ["crt", "key"].map(|extension| fs::read(folder.join(format!("{name}.{extension}"))));
     let identity = reqwest::Identity::from_pem(&[certificate?, key?].concat())?;
-    let sent = async {
+    let exchange = async {
         let client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true).identity(identity).build()?;
         let request = client.patch(format!("{server}{path}")).header("content-type", "application/merge-patch+json");
         let response = request.body(change.to_string()).send().await?;
         anyhow::Ok((response.status().as_u16(), response.text().await?))
     };
-    tokio::runtime::Runtime::new()?.block_on(sent)
-}
-
-/// Requests a certificate for this user with a bootstrap token; returns the name of the request.
-fn create_request(kubectl: &Kubectl, name: &str, user: &str) -> Result<String> {
-    request_certificate(kubectl, name, user).map(|_| name.to_owned())
+    tokio::runtime::Runtime::new()?.block_on(exchange)
 }
 
 /// Requests a certificate for this user with a bootstrap token; returns the key.
@@ -328,7 +329,7 @@ fn create_agent(kubectl: &Kubectl, folder: &Path, name: &str) -> Result<Kubectl>
     Ok(agent)
 }
 
-/// Accepts every connection and counts connections and bytes.
+/// Accepts every connection; counts the received bytes, plus one for each connection.
 struct Recorder {
     port: u16,
     bytes: Arc<AtomicUsize>,

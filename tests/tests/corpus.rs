@@ -90,9 +90,9 @@ fn check_cli(env: &TestEnv, corpus: &Corpus) -> Result<()> {
 /// Results in the web UI for one query.
 #[derive(serde::Deserialize)]
 struct UiResults {
-    /// After the query was typed.
+    /// Results after typing the query.
     typed: QueryResponse,
-    /// After the address of the result was opened.
+    /// Results after opening the URL of the search.
     linked: QueryResponse,
 }
 

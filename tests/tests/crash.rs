@@ -153,7 +153,7 @@ impl TestEnv {
         self.write_and_kill(changes.lanes(), &kill)?;
         let write_duration = started_at.elapsed();
         let state = self.wait_until_settled(writes)?;
-        let recreated = state.recreated(&self.previous_state, |name| changes.may_replace(name));
+        let recreated = state.recreated_objects(&self.previous_state, |name| changes.may_replace(name));
         ensure!(recreated.is_empty(), "objects were recreated although no write moved them: {recreated:?}");
         self.previous_state = state;
         let Kill { acknowledged, delay, during_start } = kill;
@@ -167,7 +167,7 @@ impl TestEnv {
         Ok(())
     }
 
-    /// Sends writes, kills and restarts the control plane meanwhile, and sends the remaining writes.
+    /// Kills and restarts the control plane while writes are sent, and sends the remaining writes.
     fn write_and_kill(&mut self, lanes: Vec<Vec<write::Write>>, kill: &Kill) -> Result<()> {
         let (file, runtime) = (kubeconfig(&self.control_plane.data_dir), &self.runtime);
         let control_plane = &mut self.control_plane;
@@ -190,7 +190,7 @@ impl TestEnv {
 
     /// Waits until the fleet is in the desired state and returns that state.
     fn wait_until_settled(&self, writes: usize) -> Result<ObservedState> {
-        let desired = self.model.desired();
+        let desired = self.model.desired_state();
         let timeout = WAIT_TIMEOUT + Duration::from_millis(100) * u32::try_from(writes)?;
         let started_at = Instant::now();
         loop {

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Apiserver, Fleet, ground, repository_root};
 
-use compare::Known;
+use compare::KnownDeviations;
 use definition::{Definition, read_definitions};
 use run::Run;
 use server::Server;
@@ -36,13 +36,13 @@ use server::Server;
 const KNOWN: &str = include_str!("custom_resources/differences.yaml");
 /// Seeds of the test. Each uses one of the definitions in turn.
 const SEEDS: u64 = 300;
-/// Minimum share of accepted requests in many sequences, in percent: refused ones test little.
+/// Minimum share of accepted requests in many sequences, in percent. Refused requests test little.
 const MIN_ACCEPTED_PERCENT: u64 = 30;
 /// Measured share that is accepted, and its standard deviation between sequences, in percent.
 const MEAN_ACCEPTED_PERCENT: u64 = 38;
 const ACCEPTED_DEVIATION_PERCENT: u64 = 13;
-/// Differing sequences that are shown.
-const SHOWN: usize = 20;
+/// Maximum number of differing sequences that are shown.
+const MAX_SHOWN_SEQUENCES: usize = 20;
 
 fn number_from_env(variable: &str) -> Result<Option<u64>> {
     let Ok(text) = env::var(variable) else { return Ok(None) };
@@ -57,9 +57,8 @@ fn seeds() -> Result<Range<u64>> {
     Ok(0..number_from_env("CROWSNEST_SEEDS")?.unwrap_or(SEEDS))
 }
 
-/// Minimum share of accepted requests in this number of sequences, in percent. The mean of few sequences may be lower by
-/// chance: it is allowed to be four of its standard deviations below the measured one. 0 for fewer than four sequences,
-/// which are too few for a minimum.
+/// Minimum share of accepted requests in this number of sequences, in percent. The mean of few sequences varies, so it may
+/// be four of its standard deviations below the measured share. Returns 0 for fewer than four sequences.
 fn min_accepted_percent(sequences: u64) -> u64 {
     let deviation = 4 * ACCEPTED_DEVIATION_PERCENT / sequences.isqrt().max(1);
     MIN_ACCEPTED_PERCENT.min(MEAN_ACCEPTED_PERCENT.saturating_sub(deviation))
@@ -94,12 +93,12 @@ async fn generated_requests_have_the_responses_of_a_kube_apiserver() -> Result<(
         None => None,
     };
     let ours = Server::connect("crowsnest", &fleet.kubeconfig("cp")).await?;
-    let (definitions, known): (_, Known) = (definitions()?, serde_saphyr::from_str(KNOWN)?);
+    let (definitions, known): (_, KnownDeviations) = (definitions()?, serde_saphyr::from_str(KNOWN)?);
     let seeds = seeds()?;
     let min_percent = usize::try_from(min_accepted_percent(seeds.end - seeds.start))?;
     let run = Run { real, ours, definitions: &definitions, known: &known };
     let report = run.execute(seeds).await.with_context(|| fleet.log())?;
-    let shown = report.differing.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join("\n");
+    let shown = report.differing.iter().take(MAX_SHOWN_SEQUENCES).map(String::as_str).collect::<Vec<_>>().join("\n");
     let count = report.differing.len();
     ensure!(report.differing.is_empty(), "{count} sequences differ, of which the first are:\n{shown}");
     let (accepted, requests) = (report.accepted, report.requests);

@@ -19,7 +19,7 @@ fn licences_and_sources_are_allowed() -> Result<()> {
     let exceptions = section(&rules, "\nexceptions = [", "\n")?;
     let banned = section(&rules, "\ndeny = [", "\n]")?;
     let output = Command::new(env!("CARGO"))
-        // Including those of other platforms, which this build has not downloaded.
+        // This includes dependencies for other platforms, which this build has not downloaded.
         .args(["metadata", "--locked", "--all-features", "--format-version", "1"])
         .current_dir(&root)
         .output()?;

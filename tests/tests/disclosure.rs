@@ -44,7 +44,7 @@ fn raw(kubectl: &Kubectl, path: &str) -> Result<String> {
 
 fn total(kubectl: &Kubectl, query: &str) -> Result<u64> {
     let response: Value = serde_json::from_str(&raw(kubectl, &path("count", query, ""))?)?;
-    response["total"].as_u64().context("a count")
+    response["total"].as_u64().context("the response has no total")
 }
 
 /// Writes a kubeconfig for the same server with a service account's token only.
@@ -65,7 +65,7 @@ struct Reader {
     runtime: Runtime,
 }
 
-/// Response to a reader, which is possibly a refusal.
+/// Response to a reader, or its refusal.
 struct Response {
     status: http::StatusCode,
     body: String,
@@ -107,7 +107,7 @@ impl Reader {
     fn total(&self, query: &str) -> Result<u64> {
         let response = self.get(&path("count", query, ""))?;
         let count: Value = serde_json::from_str(&response.body).with_context(|| response.body.clone())?;
-        count["total"].as_u64().context("a count")
+        count["total"].as_u64().context("the response has no total")
     }
 }
 
@@ -130,7 +130,7 @@ fn request_paths() -> Vec<String> {
 /// Checks that no response to this user contains the restricted object's name, a cluster or a cluster's version.
 fn ensure_nothing_is_disclosed(reader: &Reader, version: &str) -> Result<()> {
     for path in request_paths() {
-        // Responses that refuse the request are checked as well.
+        // Refusals are also checked.
         let response = reader.get(&path)?;
         let text = format!("{}{}", response.body, response.warnings);
         for word in [RESTRICTED_NAME, "member1", "member2", version] {
@@ -161,7 +161,7 @@ fn responses_disclose_only_what_the_caller_may_read() -> Result<()> {
         out.contains("kubernetesVersion")
     })?;
     let version: Value = serde_json::from_str(&version)?;
-    let version = version["status"]["kubernetesVersion"].as_str().context("a version")?;
+    let version = version["status"]["kubernetesVersion"].as_str().context("the Cluster has no Kubernetes version")?;
 
     let admin = fleet.kubeconfig("cp");
     check_account_without_permissions(&admin, &kubectl, version)?;
@@ -233,8 +233,8 @@ fn check_account_of_same_name(admin: &Path, kubectl: &Kubectl, member: &Kubectl,
 /// `get` does not include `list`: a user who knows the name can read the object, but no response reveals the name.
 fn check_get_without_list(admin: &Path, kubectl: &Kubectl) -> Result<()> {
     let fay = kubectl.with_flags(&["--as", "fay", "--as-group", "system:authenticated"]);
-    let known = format!("{SEARCH}/history?{RESTRICTED_OBJECT}");
-    wait_for("fay to get the object by name", || Ok(fay.run(&["get", "--raw", &known], "")?.code == Some(0)))?;
+    let history = format!("{SEARCH}/history?{RESTRICTED_OBJECT}");
+    wait_for("fay to get the object by name", || Ok(fay.run(&["get", "--raw", &history], "")?.code == Some(0)))?;
     let reader = Reader::new(admin, Some("fay"), &["system:authenticated"])?;
     for path in request_paths() {
         let response = reader.get(&path)?;
@@ -302,7 +302,7 @@ fn ensure_no_values_are_stored(data: &Path) -> Result<()> {
     let mut file_count = 0;
     let mut folders = vec![data.join("cache")];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
                 folders.push(entry.path());

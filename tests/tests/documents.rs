@@ -40,7 +40,7 @@ fn link_targets_exist() -> Result<()> {
             ensure!(path.with_file_name("").join(file).exists(), "{}: {file} does not exist", path.display());
         }
     }
-    ensure!(links > 50, "{links}");
+    ensure!(links > 50, "only {links} links were checked");
     Ok(())
 }
 
@@ -56,7 +56,7 @@ fn source_paths_exist() -> Result<()> {
             }
         }
     }
-    ensure!(paths > 500, "{paths}");
+    ensure!(paths > 500, "only {paths} paths were checked");
     Ok(())
 }
 
@@ -66,12 +66,13 @@ fn names_in_source_files_exist() -> Result<()> {
     for (page, text) in pages()?.iter().filter(|(page, _)| !page.ends_with("CHANGELOG.md")) {
         for (file, name) in names_in_files(text) {
             names += 1;
-            let source = fs::read_to_string(repository_root().join(&file)).with_context(|| file.clone())?;
+            let source =
+                fs::read_to_string(repository_root().join(&file)).with_context(|| format!("cannot read {file}"))?;
             let mut words = source.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
             ensure!(words.any(|word| word == name), "{}: {file} does not contain {name}", page.display());
         }
     }
-    ensure!(names > 100, "{names}");
+    ensure!(names > 100, "only {names} names were checked");
     Ok(())
 }
 
@@ -133,7 +134,7 @@ fn link_targets(text: &str) -> Vec<String> {
 
 /// Commands in the indented code blocks of a page, without comments.
 fn commands(name: &str) -> Result<Vec<String>> {
-    let text = fs::read_to_string(repository_root().join(name)).with_context(|| name.to_owned())?;
+    let text = fs::read_to_string(repository_root().join(name)).with_context(|| format!("cannot read {name}"))?;
     let code = text.lines().filter_map(|line| line.strip_prefix("    "));
     Ok(code.map(|line| line.split(" #").next().unwrap_or_default().trim_end().to_owned()).collect())
 }
@@ -141,16 +142,21 @@ fn commands(name: &str) -> Result<Vec<String>> {
 #[test]
 fn both_languages_have_the_same_commands() -> Result<()> {
     let (english, chinese) = (commands("README.md")?, commands("README.zh-CN.md")?);
-    ensure!(english.len() > 30);
+    ensure!(english.len() > 30, "README.md has only {} commands", english.len());
     for (one, other) in english.iter().zip(&chinese) {
         ensure!(one == other, "README.zh-CN.md has {other:?} instead of {one:?}");
     }
-    ensure!(english.len() == chinese.len(), "{} commands and {}", english.len(), chinese.len());
+    ensure!(
+        english.len() == chinese.len(),
+        "README.md has {} commands, README.zh-CN.md {}",
+        english.len(),
+        chinese.len()
+    );
     Ok(())
 }
 
-/// Pages with shell blocks. Tests send the requests in those of ACCESS.md and MCP.md, and parse the commands of `crowsnest` in
-/// all of them (`tests/tests/access.rs`, `tests/tests/mcp.rs`, `server/src/commands/line/complete.rs`).
+/// Pages with shell blocks. Tests run the kubectl commands in ACCESS.md and MCP.md, and parse the `crowsnest` commands of all three
+/// pages (`tests/tests/access.rs`, `tests/tests/mcp.rs`, `server/src/commands/line/complete.rs`).
 const PAGES_WITH_SHELL_BLOCKS: [&str; 3] = ["ACCESS.md", "AUTHORIZATION.md", "MCP.md"];
 
 #[test]
@@ -167,14 +173,15 @@ fn shell_blocks_are_in_tested_pages() -> Result<()> {
 /// The table in CONTRIBUTING.md lists checks that `.ci/run` leaves to jobs of the workflow.
 #[test]
 fn documented_checks_are_in_the_workflow() -> Result<()> {
-    let read = |name: &str| fs::read_to_string(repository_root().join(name)).with_context(|| name.to_owned());
+    let read =
+        |name: &str| fs::read_to_string(repository_root().join(name)).with_context(|| format!("cannot read {name}"));
     let (page, workflow) = (read("CONTRIBUTING.md")?, read(".github/workflows/ci.yml")?);
     let checks =
         page.split("\n## ").find(|section| section.starts_with("Checks\n")).context("no section \"Checks\"")?;
     let rows = checks.lines().filter(|line| line.starts_with("| `"));
     let code = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
     let commands: Vec<&str> = code.filter(|code| code.starts_with(".ci/")).collect();
-    ensure!(commands.len() > 5, "{commands:?}");
+    ensure!(commands.len() > 5, "the table has only these checks: {commands:?}");
     for command in commands {
         // Without arguments such as a version.
         let check = command.split(' ').take(2).collect::<Vec<_>>().join(" ");

@@ -109,7 +109,7 @@ fn check_explain(fleet: &Fleet) -> Result<()> {
         "{clusters}"
     );
     ensure!(find_by(&explanation["targets"], "cluster", "member2")?["overrides"] == json!([]), "{explanation}");
-    // An explanation can be requested for the binding as well as for its template.
+    // An explanation can be requested for the binding or for its template.
     let binding_explanation = query_json(fleet, "explain rb/web-deployment -n shop")?;
     ensure!(binding_explanation["metadata"] == explanation["metadata"], "{binding_explanation}");
 
@@ -185,7 +185,7 @@ fn check_plan(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     );
     expect_output(fleet, &words(&plan_command(&["changed.yaml"], "--brief")), 0, "member1   removed")?;
 
-    // Another override: one cluster returns to the original image, another one gets a new image.
+    // With another override, one cluster returns to the original image, and another one gets a new image.
     let output = expect_output(
         fleet,
         &words(&plan_command(&["override.yaml"], "")),
@@ -196,7 +196,7 @@ fn check_plan(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     for text in ["inmember1:", "+image:nginx:1.25", "inmember2:", "+image:nginx:1.29"] {
         ensure!(lines.iter().any(|line| line == text), "{text:?} is not in {}", output.out);
     }
-    // Both together, on an object of the same plan.
+    // Both changes together, on an object of the same plan.
     let both = query_json(fleet, &plan_command(&["changed.yaml", "override.yaml"], ""))?;
     let only = find_by(&both["status"]["templates"][0]["clusters"], "name", "member2")?;
     ensure!(only["manifest"]["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:1.29", "{only}");
@@ -276,7 +276,10 @@ fn check_permissions(kubectl: &Kubectl) -> Result<()> {
 fn check_schemas(kubectl: &Kubectl) -> Result<()> {
     let mut document: Value =
         serde_json::from_str(&kubectl.run_ok(&["get", "--raw", &format!("/openapi/v3{ROOT}")], "")?)?;
-    let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut).context("schemas")?;
+    let schemas = document
+        .pointer_mut("/components/schemas")
+        .and_then(Value::as_object_mut)
+        .context("the OpenAPI document has no schemas")?;
     schemas.values_mut().for_each(deny_undocumented_fields);
     let check = |kind: &str, value: &Value| -> Result<()> {
         let schema = json!({"$ref": format!("#/components/schemas/io.crowsnest.propagation.v1alpha1.{kind}")});
@@ -322,7 +325,7 @@ fn deny_undocumented_fields(schema: &mut Value) {
 fn check_nothing_is_written(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let revision = || -> Result<String> {
         let list: Value = serde_json::from_str(&kubectl.run_ok(&["get", "--raw", "/api/v1/namespaces?limit=1"], "")?)?;
-        Ok(list["metadata"]["resourceVersion"].as_str().context("a revision")?.to_owned())
+        Ok(list["metadata"]["resourceVersion"].as_str().context("the list has no resource version")?.to_owned())
     };
     wait_for("no write between two reads", || {
         let before = revision()?;

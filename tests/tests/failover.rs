@@ -1,5 +1,5 @@
-//! Clusters fail in several ways (stopped, slow, partitioned, silent, flapping, unhealthy), most of them at once, and
-//! the control plane is killed meanwhile. The members' own stores are checked several times per second: a healthy copy
+//! Clusters fail in several ways (stopped, slow, partitioned, silent, flapping, unhealthy), most of them concurrently,
+//! while the control plane is killed. The members' own stores are checked several times per second: a healthy copy
 //! of each workload exists at all times, exclusive workloads never run twice, and unaffected workloads do not move.
 //! After recovery, all workloads are exactly where they are planned, with no leftovers and no pending evictions. Jumps
 //! of the control plane's wall clock move nothing.
@@ -87,7 +87,7 @@ fn workloads(primary: &'static str, spare: &'static str) -> Vec<Workload> {
 fn workloads_keep_a_healthy_copy_and_exclusive_ones_never_run_twice() -> Result<()> {
     let members: Vec<&str> = CASES.iter().flat_map(|case| [case.primary, case.spare]).collect();
     let mut all: Vec<Workload> = CASES.iter().flat_map(|case| workloads(case.primary, case.spare)).collect();
-    all.push(Workload::duplicated(members.clone()));
+    all.push(Workload::with_copies(members.clone()));
     let mut env = TestEnv::start(&members, &["behind"], all)?;
     let before = env.read_state()?.1;
     CASES.iter().try_for_each(|case| env.inject(case.fault, case.primary))?;
@@ -127,14 +127,14 @@ fn workloads_keep_a_healthy_copy_and_exclusive_ones_never_run_twice() -> Result<
     env.stop()
 }
 
-/// Clusters that fail at once: most of the fleet.
+/// Clusters that fail at the same time: most of the fleet.
 const LOST: [&str; 4] = ["lost1", "lost2", "lost3", "lost4"];
 
 #[test]
 fn nothing_is_evicted_while_most_of_the_fleet_fails() -> Result<()> {
     let members: Vec<&str> = LOST.into_iter().chain(["healthy"]).collect();
     let mut all: Vec<Workload> = LOST.iter().flat_map(|primary| workloads(primary, "healthy")).collect();
-    all.push(Workload::duplicated(members.clone()));
+    all.push(Workload::with_copies(members.clone()));
     let mut env = TestEnv::start(&members, &[], all)?;
 
     // A process that was suspended has no health data of that period, which must not count as a failure.
@@ -144,7 +144,7 @@ fn nothing_is_evicted_while_most_of_the_fleet_fails() -> Result<()> {
     ensure!(!env.read_state()?.0.has_evictions(), "an eviction started without a failure");
 
     env.forbid_moves(is_implemented(Feature::Doubt))?;
-    env.inject_at_once(Fault::ConnectionRefused, &LOST)?;
+    env.inject_into_all(Fault::ConnectionRefused, &LOST)?;
     if is_implemented(Feature::Doubt) {
         env.wait_until("the condition HealthSignals to have the reason Doubted", |state, _| {
             let reasons = state.condition_reasons("HealthSignals");
@@ -176,7 +176,7 @@ const CLOCK_OFFSETS: [i64; 3] = [3600, 0, 600];
 fn clock_jumps_move_nothing() -> Result<()> {
     let members = ["home", "spare"];
     let mut all = workloads("home", "spare");
-    all.push(Workload::duplicated(members.to_vec()));
+    all.push(Workload::with_copies(members.to_vec()));
     let mut env = TestEnv::start(&members, &[], all)?;
     env.forbid_moves(true)?;
     for offset in CLOCK_OFFSETS {

@@ -100,7 +100,7 @@ fn check_output_formats(fleet: &Fleet) -> Result<()> {
         let list: Value = serde_json::from_str(&output.out)?;
         let clusters: Vec<&str> = list["items"]
             .as_array()
-            .context("items")?
+            .context("the list has no items")?
             .iter()
             .filter_map(|item| item["metadata"]["annotations"][CACHED_FROM].as_str())
             .collect();

@@ -50,10 +50,14 @@ fn read_audit_log(data: &Path) -> Result<Vec<Value>> {
     complete.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
 }
 
-type AuditLog<'a> = &'a dyn Fn() -> Result<Vec<Value>>;
+type AuditLogReader<'a> = &'a dyn Fn() -> Result<Vec<Value>>;
 
-/// Waits until `count` events satisfy the predicate; returns all that do.
-fn wait_for_events(audit_log: AuditLog<'_>, count: usize, predicate: impl Fn(&Value) -> bool) -> Result<Vec<Value>> {
+/// Waits until `count` events satisfy the predicate; returns all events that satisfy it.
+fn wait_for_events(
+    audit_log: AuditLogReader<'_>,
+    count: usize,
+    predicate: impl Fn(&Value) -> bool,
+) -> Result<Vec<Value>> {
     let mut found = Vec::new();
     wait_for("audit events", || {
         found = audit_log()?.into_iter().filter(&predicate).collect();
@@ -74,7 +78,7 @@ fn check_identity_in_member(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     alice.run_until(&whoami, |out| out == "alice u-7").map(drop)
 }
 
-fn check_audit_log(fleet: &Fleet, kubectl: &Kubectl, audit_log: AuditLog<'_>) -> Result<()> {
+fn check_audit_log(fleet: &Fleet, kubectl: &Kubectl, audit_log: AuditLogReader<'_>) -> Result<()> {
     let server = fleet.server()?;
     let member_kubectl =
         kubectl.with_flags(&["--as", "alice", "--server", &format!("{server}{CLUSTERS}/member2/proxy")]);
@@ -87,7 +91,7 @@ fn check_audit_log(fleet: &Fleet, kubectl: &Kubectl, audit_log: AuditLog<'_>) ->
     let (started, ended) = (&exec[0], &exec[1]);
     ensure!(started["stage"] == "ResponseStarted" && ended["stage"] == "ResponseComplete", "{exec:#?}");
     ensure!(started["auditID"] == ended["auditID"] && exec.len() == 2, "{exec:#?}");
-    // The control plane has authenticated alice.
+    // The control plane has authenticated the administrator, who impersonates alice.
     ensure!(started["user"]["username"] == "system:admin", "{exec:#?}");
     ensure!(started["impersonatedUser"]["username"] == "alice", "{exec:#?}");
     ensure!(
@@ -104,7 +108,7 @@ fn check_audit_log(fleet: &Fleet, kubectl: &Kubectl, audit_log: AuditLog<'_>) ->
     );
     ensure!(notes["authorization.k8s.io/decision"] == "allow", "{notes:#}");
 
-    // Refused requests and writes are logged as well.
+    // Refused requests and writes are also logged.
     member_kubectl.expect_output(&["delete", "pod", "web"], "", 1, "cannot delete resource \"pods\"")?;
     wait_for_events(audit_log, 1, |event| {
         event["annotations"]["crowsnest.io/member-verb"] == "delete" && event["responseStatus"]["code"] == 403
@@ -123,7 +127,7 @@ fn check_audit_log(fleet: &Fleet, kubectl: &Kubectl, audit_log: AuditLog<'_>) ->
 }
 
 /// Clients that connect to the aggregated API server directly are authenticated by their certificates.
-fn check_certificates(kubectl: &Kubectl, folder: &Path, audit_log: AuditLog<'_>) -> Result<()> {
+fn check_certificates(kubectl: &Kubectl, folder: &Path, audit_log: AuditLogReader<'_>) -> Result<()> {
     let port = ["get", "apiservice", "v1alpha1.cluster.karmada.io", "-o", "jsonpath={.spec.service.port}"];
     let server_url = format!("https://127.0.0.1:{}", kubectl.run_ok(&port, "")?);
     let direct = kubectl.with_flags(&["--server", &server_url]);
@@ -141,7 +145,8 @@ fn check_certificates(kubectl: &Kubectl, folder: &Path, audit_log: AuditLog<'_>)
     let impersonated = wait_for_events(audit_log, 1, |event| event["impersonatedUser"]["username"] == "alice")?;
     ensure!(impersonated[0]["user"]["username"] == "system:admin", "{impersonated:#?}");
     // A certificate of an unknown authority does not make the user anonymous.
-    let stranger = kubectl.with_kubeconfig(&kubeconfig(folder, "stranger", &server_url, self_signed_certificate()?)?);
+    let stranger =
+        kubectl.with_kubeconfig(&write_kubeconfig(folder, "stranger", &server_url, self_signed_certificate()?)?);
     stranger.expect_output(&["get", "--raw", "/apis/cluster.karmada.io/v1alpha1"], "", 1, "Unauthorized").map(drop)
 }
 
@@ -150,7 +155,7 @@ fn certificates_are_reloaded() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let [before, after] = ["before", "after"].map(authority);
     let (before, after) = (before?, after?);
-    // As a kubelet mounts a Secret: a symbolic link to a folder is swapped.
+    // A file is replaced as in a mounted Secret: by swapping a symbolic link to a folder.
     let mounted = dir.path().join("mounted");
     fs::create_dir(&mounted)?;
     let mount = |name: &str, pem: &str| -> Result<()> {
@@ -161,11 +166,12 @@ fn certificates_are_reloaded() -> Result<()> {
     };
     mount("v1", &before.0)?;
     symlink("..data/ca.crt", mounted.join("ca.crt"))?;
-    let named = authority("named")?;
+    let sni_authority = authority("sni")?;
     let (certificate, key) = (dir.path().join("sni.crt"), dir.path().join("sni.key"));
-    let (shown, shown_key) = issue_certificate(&named, "fleet.example.com", ExtendedKeyUsagePurpose::ServerAuth)?;
-    fs::write(&certificate, shown)?;
-    fs::write(&key, shown_key)?;
+    let (sni_certificate, sni_key) =
+        issue_certificate(&sni_authority, "fleet.example.com", ExtendedKeyUsagePurpose::ServerAuth)?;
+    fs::write(&certificate, sni_certificate)?;
+    fs::write(&key, sni_key)?;
     let pair = format!("{},{}", certificate.display(), key.display());
     let ca = mounted.join("ca.crt").display().to_string();
     let flags =
@@ -175,16 +181,16 @@ fn certificates_are_reloaded() -> Result<()> {
     let port = ["get", "apiservice", "v1alpha1.cluster.karmada.io", "-o", "jsonpath={.spec.service.port}"];
     let server_url = format!("https://127.0.0.1:{}", kubectl.run_ok(&port, "")?);
     let user = |name: &str, authority: &Authority| -> Result<Kubectl> {
-        let shown = issue_certificate(authority, "carla", ExtendedKeyUsagePurpose::ClientAuth)?;
-        Ok(kubectl.with_kubeconfig(&kubeconfig(dir.path(), name, &server_url, shown)?))
+        let client_certificate = issue_certificate(authority, "carla", ExtendedKeyUsagePurpose::ClientAuth)?;
+        Ok(kubectl.with_kubeconfig(&write_kubeconfig(dir.path(), name, &server_url, client_certificate)?))
     };
     let (old, new) = (user("old", &before)?, user("new", &after)?);
-    let groups = ["get", "--raw", "/apis/cluster.karmada.io/v1alpha1"];
-    old.expect_output(&groups, "", 0, "clusters/proxy")?;
-    new.expect_output(&groups, "", 1, "Unauthorized")?;
+    let discovery = ["get", "--raw", "/apis/cluster.karmada.io/v1alpha1"];
+    old.expect_output(&discovery, "", 0, "clusters/proxy")?;
+    new.expect_output(&discovery, "", 1, "Unauthorized")?;
     mount("v2", &after.0)?;
-    new.run_until(&groups, |out| out.contains("clusters/proxy"))?;
-    old.expect_output(&groups, "", 1, "Unauthorized")?;
+    new.run_until(&discovery, |out| out.contains("clusters/proxy"))?;
+    old.expect_output(&discovery, "", 1, "Unauthorized")?;
     // An invalid file is reported, and changes nothing.
     mount("v3", "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n")?;
     let metrics = ["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/metrics"];
@@ -192,15 +198,15 @@ fn certificates_are_reloaded() -> Result<()> {
         out.contains("crowsnest_reload_stale{files=\"client-ca-file\"} 1")
             && out.contains("crowsnest_reload_failures_total 1")
     })?;
-    new.expect_output(&groups, "", 0, "clusters/proxy")?;
-    // Clients that request that name get its certificate, through the control plane as well.
+    new.expect_output(&discovery, "", 0, "clusters/proxy")?;
+    // Clients that request this server name receive its certificate, also through the control plane.
     let ca = dir.path().join("sni-ca.crt");
-    fs::write(&ca, &named.0)?;
+    fs::write(&ca, &sni_authority.0)?;
     let ca = ca.display().to_string();
-    let named =
+    let sni_flags =
         ["--tls-server-name", "fleet.example.com", "--certificate-authority", &ca, "--insecure-skip-tls-verify=false"];
-    new.with_flags(&named).expect_output(&groups, "", 0, "clusters/proxy")?;
-    kubectl.with_flags(&named).expect_output(&["get", "--raw", "/version"], "", 0, "gitVersion")?;
+    new.with_flags(&sni_flags).expect_output(&discovery, "", 0, "clusters/proxy")?;
+    kubectl.with_flags(&sni_flags).expect_output(&["get", "--raw", "/version"], "", 0, "gitVersion")?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -226,8 +232,8 @@ fn issue_certificate(authority: &Authority, name: &str, usage: ExtendedKeyUsageP
     Ok((params.signed_by(&key, &authority.1)?.pem(), key.serialize_pem()))
 }
 
-/// A kubeconfig with this client certificate that skips verification of the server.
-fn kubeconfig(folder: &Path, name: &str, server: &str, (certificate, key): (String, String)) -> Result<PathBuf> {
+/// Writes a kubeconfig that has this client certificate and skips verification of the server.
+fn write_kubeconfig(folder: &Path, name: &str, server: &str, (certificate, key): (String, String)) -> Result<PathBuf> {
     let (certificate_file, key_file) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
     fs::write(&certificate_file, certificate)?;
     fs::write(&key_file, key)?;

@@ -239,9 +239,10 @@ impl Reader {
                     let mut part = || parts.next().unwrap_or_default();
                     ((part(), part(), part()), value.as_str().unwrap_or_default().to_owned())
                 };
-                let objects = state["objects"].as_object().context("objects")?.iter().map(parse_entry).collect();
+                let objects =
+                    state["objects"].as_object().context("the state has no objects")?.iter().map(parse_entry).collect();
                 let lists = state["lists"].as_u64().unwrap_or_default();
-                let problems = state["problems"].as_array().context("problems")?;
+                let problems = state["problems"].as_array().context("the state has no problems")?;
                 Ok((objects, usize::try_from(lists)?, problems.iter().map(ToString::to_string).collect()))
             }
         }

@@ -78,7 +78,7 @@ fn check_accounts(
 ) -> Result<Vec<String>> {
     let (records, empty) = (server.records()?, Record::default());
     let minor = server.minor_version()?;
-    let mut ignored = server.defaults.clone();
+    let mut ignored = server.default_bindings.clone();
     ignored.extend(others.iter().flat_map(|others| others.bindings.iter().cloned()));
     let (mut findings, mut known) = (Vec::new(), ignored.clone());
     for account in accounts {

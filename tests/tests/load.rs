@@ -1,6 +1,6 @@
-//! The load of ten users of a terminal UI: each lists and watches twenty kinds of the whole fleet at once, as tables
-//! and as objects, while a member does not respond. All watches stay open and deliver changes of the others, and of the
-//! member after recovery.
+//! The load of ten users of a terminal UI: each concurrently lists and watches twenty kinds of the whole fleet, as
+//! tables and as objects, while a member does not respond. All watches stay open and deliver changes of the other members,
+//! and of this one after its recovery.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ fn ten_users_watch_everything_while_a_member_is_silent() -> Result<()> {
     };
     runtime
         .block_on(async { tokio::time::timeout(MEMBER_DELAY, lists).await })
-        .context("a list waited for the silent member")??;
+        .context("a list has waited for the silent member")??;
 
     let output = fleet.crowsnest(&["sim", "member3", "delay", "0"])?;
     ensure!(output.code == Some(0), "{output:?}");
@@ -167,7 +167,10 @@ async fn start_users(fleet: &Fleet, watches: &Watches) -> Result<JoinSet<()>> {
                 let client = client.clone();
                 initial_lists.spawn(async move {
                     let list = list(&client, path, accept).await?;
-                    let version = list["metadata"]["resourceVersion"].as_str().context("a version")?.to_owned();
+                    let version = list["metadata"]["resourceVersion"]
+                        .as_str()
+                        .context("the list has no resource version")?
+                        .to_owned();
                     anyhow::Ok((client, (user, kind, form), path, accept, version))
                 });
             }

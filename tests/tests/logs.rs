@@ -38,7 +38,7 @@ fn wait_for_running_pods(fleet: &Fleet, label: &str, pods: usize) -> Result<()> 
 /// Lines of all members are merged in the order of their times.
 fn check_merged_logs(fleet: &Fleet) -> Result<()> {
     let mut output = None;
-    // A member that has just joined possibly refuses impersonation for a moment, which is reported.
+    // A member that has just joined may refuse impersonation for a moment, which is reported.
     wait_for("logs of all members", || {
         let now = fleet.crowsnest(&["logs", "-n", "default", "-l", "app=web", "--tail", "-1", "-o", "json"])?;
         let complete = now.code == Some(0);
@@ -72,7 +72,7 @@ fn check_merged_logs(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// New lines are streamed at once, and a new pod is added.
+/// New lines are streamed immediately, and a new pod is added.
 fn check_followed_logs(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let mut logs = fleet.crowsnest_stream(&["logs", "-f", "label:app=web OR label:app=late", "--tail", "1"])?;
     for _ in MEMBERS {

@@ -16,10 +16,10 @@ mod evaluation;
 const SHOP: &str = include_str!("mcp/shop.yaml");
 const PROPAGATED: &str = include_str!("mcp/propagated.yaml");
 const DOCUMENTATION: &str = include_str!("../../docs/MCP.md");
-const RESOURCE: &str = "/apis/search.crowsnest.io/v1alpha1/mcp";
-/// Number of messages that are sent at once for the rate limit.
+const MCP_PATH: &str = "/apis/search.crowsnest.io/v1alpha1/mcp";
+/// Number of concurrent messages in an attempt to exceed the rate limit.
 const PINGS: u32 = 100;
-/// Maximum number of times that they are sent. On a busy machine, the rate can permit all of them.
+/// Maximum number of attempts. On a busy machine, messages can be so slow that all of them are permitted.
 const MAX_ROUNDS: usize = 10;
 
 /// A running `crowsnest mcp`.
@@ -191,7 +191,7 @@ fn check_documented_message(kubectl: &Kubectl) -> Result<()> {
 async fn check_alternating_users(fleet: &Fleet) -> Result<()> {
     let client = crate::crash::write::client(&fleet.kubeconfig("cp"), None).await?;
     let send = async |user: &str, method: &str, params: &Value| -> Result<String> {
-        let request = http::Request::post(RESOURCE).header("Content-Type", "application/json");
+        let request = http::Request::post(MCP_PATH).header("Content-Type", "application/json");
         let request = request.header("Impersonate-User", user).header("Impersonate-Group", "system:authenticated");
         Ok(client.request_text(request.body(message(1, method, params).to_string().into_bytes())?).await?)
     };
@@ -214,7 +214,7 @@ fn check_permissions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let call = |user: &str, tool: &str, arguments: &Value| {
         let body = message(1, "tools/call", &json!({"name": tool, "arguments": arguments})).to_string();
         let as_user = kubectl.with_flags(&["--as", user, "--as-group", "system:authenticated"]);
-        let out = as_user.run_ok(&["create", "--raw", RESOURCE, "-f", "-"], &body)?;
+        let out = as_user.run_ok(&["create", "--raw", MCP_PATH, "-f", "-"], &body)?;
         text(&serde_json::from_str(&out)?)
     };
     Runtime::new()?.block_on(check_alternating_users(fleet))?;
@@ -234,7 +234,7 @@ fn check_permissions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 /// `/mcp` on the UI's address: tokens, origins, methods, limits of size and rate.
 fn check_http(fleet: &Fleet) -> Result<()> {
     crate::use_ring();
-    let (ui, token) = fleet.ui_url.split_once("/#token=").context("no token")?;
+    let (ui, token) = fleet.ui_url.split_once("/#token=").context("the UI's address has no token")?;
     let (url, bearer) = (format!("{ui}/mcp"), format!("Bearer {token}"));
     Runtime::new()?.block_on(async {
         // The server closes idle connections, which would interrupt a request that is sent at that moment.

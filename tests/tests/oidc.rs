@@ -38,7 +38,7 @@ impl TestEnv {
         let write = |name: &str, text: &str| -> Result<String> {
             let path = folder.join(name);
             fs::write(&path, text)?;
-            Ok(path.to_str().context("a path in UTF-8")?.to_owned())
+            Ok(path.to_str().context("the path is not UTF-8")?.to_owned())
         };
         let (ca_file, secret_file) = (write("ca.crt", &ca)?, write("secret", &format!("{SECRET}\n"))?);
         let issuer = provider.issuer();
@@ -108,7 +108,7 @@ async fn grant_view_to_crew(fleet: &Fleet) -> Result<()> {
 fn users_sign_in_at_their_provider() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let env = TestEnv::start(dir.path())?;
-    let checked = RUNTIME.block_on(async {
+    let result = RUNTIME.block_on(async {
         check_sign_in(&env).await?;
         check_key_rotation(&env).await?;
         check_id_tokens(&env).await?;
@@ -117,7 +117,7 @@ fn users_sign_in_at_their_provider() -> Result<()> {
         check_renewal(&env).await?;
         check_sign_out(&env).await
     });
-    checked.and_then(|()| check_pages(&env)).with_context(|| env.fleet.log())?;
+    result.and_then(|()| check_pages(&env)).with_context(|| env.fleet.log())?;
     let log = fs::read_to_string(env.fleet.data_dir.with_extension("log"))?;
     ensure!(!env.provider.issued_tokens().iter().any(|token| log.contains(token)), "a token is in the log");
     ensure!(env.fleet.stop()?.success());
@@ -228,7 +228,8 @@ async fn check_assistants(env: &TestEnv) -> Result<()> {
     let metadata = format!("{}/.well-known/oauth-protected-resource/mcp", env.ui);
     for refused in [post(), post().bearer_auth(env.provider.id_token(Fault::Audience))] {
         let response = refused.send().await?;
-        let challenge = response.headers().get("www-authenticate").context("a challenge")?.to_str()?;
+        let challenge =
+            response.headers().get("www-authenticate").context("the response has no challenge")?.to_str()?;
         ensure!(
             response.status() == 401 && challenge == format!("Bearer resource_metadata=\"{metadata}\""),
             "{challenge}"
@@ -338,7 +339,7 @@ async fn check_sign_out(env: &TestEnv) -> Result<()> {
     ensure!(browser.send(Method::GET, "/ui/session").await?.1["message"] == "Unauthorized");
     ensure!(stolen.send(Method::GET, "/ui/session").await?.0 == 401);
     let last = env.provider.issued_tokens().iter().rev().find(|token| !token.contains('.')).cloned();
-    ensure!(env.provider.revoked().last() == last.as_ref(), "{:?}", env.provider.revoked());
+    ensure!(env.provider.revoked_tokens().last() == last.as_ref(), "{:?}", env.provider.revoked_tokens());
     ensure!(browser.open(&logout_url).await?.text == "You are signed out.");
     // A navigation from another site sends no session cookie or lacks the header that forms cannot set, and is refused.
     let mut browser = env.alice().await?;
@@ -367,7 +368,7 @@ fn an_unavailable_provider_is_reported() -> Result<()> {
     let unavailable = "https://127.0.0.1:9/realms/fleet";
     let args = ["--no-members", "--oidc-issuer-url", unavailable, "--oidc-client-id", CLIENT];
     let fleet = Fleet::start(&dir.path().join("data"), &args)?;
-    let (ui, token) = fleet.ui_url.split_once("/#token=").context("no token")?;
+    let (ui, token) = fleet.ui_url.split_once("/#token=").context("the UI's address has no token")?;
     let warning = format!("sign-in with {unavailable} is not available yet");
     wait_for("the warning", || Ok(fs::read_to_string(fleet.data_dir.with_extension("log"))?.contains(&warning)))?;
     RUNTIME.block_on(async {

@@ -53,7 +53,7 @@ fn fixture_path(file: &str) -> String {
     format!("{}/../tests/tests/plan/{file}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// `plan` of a fixture, with additional flags.
+/// Runs `crowsnest plan` for a fixture; it must exit with `code`.
 fn run_plan(fleet: &Fleet, file: &str, extra_args: &[&str], code: i32) -> Result<CommandOutput> {
     let output = fleet.crowsnest(&[&["plan", "-f", &fixture_path(file)], extra_args].concat())?;
     ensure!(output.code == Some(code), "plan of {file} should exit with {code}: {output:?}");
@@ -62,9 +62,9 @@ fn run_plan(fleet: &Fleet, file: &str, extra_args: &[&str], code: i32) -> Result
 
 fn expect_texts(output: &CommandOutput, texts: &[&str]) -> Result<()> {
     let all = format!("{}{}", output.out, output.err);
-    let words: Vec<String> = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let lines: Vec<String> = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for text in texts {
-        ensure!(words.iter().any(|line| line.contains(text)), "{text:?} is not in {all}");
+        ensure!(lines.iter().any(|line| line.contains(text)), "{text:?} is not in {all}");
     }
     Ok(())
 }
@@ -185,12 +185,12 @@ fn check_other_objects(fleet: &Fleet) -> Result<()> {
         response["status"]["notices"].to_string().contains("Deployment shop/nosuch has no binding"),
         "{response:#}"
     );
-    // Dependencies are planned as well, with their owner.
+    // Dependencies are also planned, with the object that requires them.
     let output = run_plan(fleet, "along.yaml", &["-o", "json"], 0)?;
     let response: Value = serde_json::from_str(&output.out)?;
     let settings = template(&response, "ConfigMap", "web-settings")?;
     ensure!(settings["requiredBy"][0]["name"] == "web-deployment" && settings["change"] == "Added", "{settings:#}");
-    let clusters = settings["clusters"].as_array().context("clusters")?;
+    let clusters = settings["clusters"].as_array().context("the settings have no clusters")?;
     ensure!(clusters.len() == 2 && clusters.iter().all(|one| one["replicas"].is_null()), "{settings:#}");
     expect_texts(
         &run_plan(fleet, "along.yaml", &["--brief"], 0)?,

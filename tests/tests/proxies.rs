@@ -17,7 +17,7 @@ fn members_are_reached_with_every_kubectl() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let server = fleet.server()?;
-    // Once for all kubectls, which would race to create it.
+    // Applied once, because concurrent kubectls would conflict.
     if let Some(kubectl) = fleet.any_kubectl()? {
         kubectl.run_ok(&["apply", "-f", "-"], REGISTRY)?;
     }
@@ -155,7 +155,7 @@ fn check_caller_identity(kubectl: &Kubectl, fleet: &Fleet, server: &str, pod: &s
     alice.expect_output(&["get", "--raw", path], "", 1, &text).map(drop)
 }
 
-/// One address for all members: rows have their cluster, and a pod is addressed without it.
+/// One address for all members: rows name their cluster, and a pod is addressed without its cluster.
 fn check_fleet_proxy(kubectl: &Kubectl, server: &str, pod: &str) -> Result<()> {
     let via_fleet = format!("{server}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy");
     let via_fleet = kubectl.with_flags(&["--server", &via_fleet]);
@@ -205,7 +205,7 @@ fn check_all_members(kubectl: &Kubectl, server: &str, pod: &str) -> Result<()> {
     Ok(())
 }
 
-/// Common operations on a pod without a cluster.
+/// Common operations on a pod that is addressed without its cluster.
 fn check_operations(via_fleet: &Kubectl, pod: &str) -> Result<()> {
     check_exec(via_fleet, pod)?;
     check_cp(via_fleet, pod)?;
@@ -215,15 +215,15 @@ fn check_operations(via_fleet: &Kubectl, pod: &str) -> Result<()> {
     via_fleet.expect_output(&["apply", "-f", "-"], &web, 0, &format!("pod/{pod} unchanged"))?;
     let marked = web.replace("metadata:\n", "metadata:\n  annotations:\n    marked: here\n");
     via_fleet.expect_output(&["apply", "-f", "-"], &marked, 0, &format!("pod/{pod} configured"))?;
-    // A condition with the resourceVersion of the merged list.
+    // A patch with a precondition on the composite resourceVersion that the fleet-wide proxy returned.
     let version = via_fleet.run_ok(&["get", "pod", pod, "-o", "jsonpath={.metadata.resourceVersion}"], "")?;
-    let step = |value: &str| {
+    let json_patch = |value: &str| {
         let test = format!(r#"{{"op":"test","path":"/metadata/resourceVersion","value":"{value}"}}"#);
         format!(r#"[{test},{{"op":"add","path":"/metadata/labels/patched","value":"yes"}}]"#)
     };
-    via_fleet.run_ok(&["patch", "pod", pod, "--type=json", "-p", &step(version.trim())], "")?;
+    via_fleet.run_ok(&["patch", "pod", pod, "--type=json", "-p", &json_patch(version.trim())], "")?;
     via_fleet.expect_output(
-        &["patch", "pod", pod, "--type=json", "-p", &step("1")],
+        &["patch", "pod", pod, "--type=json", "-p", &json_patch("1")],
         "",
         1,
         "The request is invalid",

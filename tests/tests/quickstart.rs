@@ -118,7 +118,7 @@ fn check_cluster_proxy(fleet: &Fleet, kubectl: &Path) -> Result<()> {
 /// The UI in a real browser: overview, search, the object with its tabs, fleet and propagation. Takes screenshots.
 fn check_ui(fleet: &Fleet, data: &Path) -> Result<()> {
     let screenshots = screenshot_folder()?;
-    // One member hangs meanwhile, by `crowsnest sim`.
+    // The script makes one member hang with `crowsnest sim`.
     let environment = [("CROWSNEST_BINARY", binary()?.into_os_string()), ("CROWSNEST_DATA_DIR", data.into())];
     run_browser_script("quickstart", &[fleet.ui_url.as_ref(), screenshots.as_ref()], &environment).map(drop)
 }

@@ -135,7 +135,7 @@ fn wait_for_usage(fleet: &Fleet, kubectl: &Kubectl, expected: i64) -> Result<()>
 /// CPU requests of all bindings in millicores, from one list.
 fn bindings_usage(kubectl: &Kubectl) -> Result<i64> {
     let bindings: Value = serde_json::from_str(&kubectl.run_ok(&["get", "rb", "-n", "shop", "-o", "json"], "")?)?;
-    let items = bindings["items"].as_array().context("a list")?;
+    let items = bindings["items"].as_array().context("the response is not a list")?;
     let mut replicas: BTreeMap<&str, i64> = BTreeMap::new();
     for binding in items {
         let clusters = binding["spec"]["clusters"].as_array().into_iter().flatten();

@@ -43,8 +43,9 @@ fn a_cluster_registers_itself_with_a_token() -> Result<()> {
         let _agent = Agent(start(&register_args, &east, dir.path())?);
         let read_log = || std::fs::read_to_string(dir.path().join("agent.log")).unwrap_or_default();
         wait_for("cluster oslo to be ready", || {
-            let shown = ["get", "cluster", "oslo", "-o", "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}"];
-            Ok(kubectl.run(&shown, "")?.out == "True")
+            let readiness =
+                ["get", "cluster", "oslo", "-o", "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}"];
+            Ok(kubectl.run(&readiness, "")?.out == "True")
         })
         .with_context(read_log)?;
         let server = fleet.server()?;
@@ -72,7 +73,8 @@ fn register(register_args: &[&str], member: &Path, extra_args: &[&str]) -> Resul
 /// Registration fails with an unknown token, and with the hash of another authority.
 fn check_wrong_credentials(register_args: &[&str], member: &Path) -> Result<()> {
     let register_with = |flag: &str, value: &str| -> Result<CommandOutput> {
-        let index = register_args.iter().position(|word| *word == flag).context("the flag")? + 1;
+        let index =
+            register_args.iter().position(|word| *word == flag).context("the command does not have the flag")? + 1;
         let mut register_args = register_args.to_vec();
         register_args[index] = value;
         CommandOutput::parse(&register(&register_args, member, &["--run"])?.output()?)
@@ -154,7 +156,7 @@ fn check_renewal_in_secret(kubectl: &Kubectl, member: &Path, folder: &Path) -> R
     let mut command = Command::new(binary()?);
     command.args(["-v", "agent", "--cluster-name", "oslo", "--control-plane-kubeconfig"]).arg(&mounted);
     command.arg("--kubeconfig").arg(member).args(["--control-plane-kubeconfig-secret", "default/kept"]);
-    // Options by flags, by a file and by the environment.
+    // The options are set by flags, by a file and by environment variables.
     let settings = folder.join("agent.yaml");
     std::fs::write(&settings, "enable-cert-rotation: true\ncert-rotation-checking-interval: 1h\nlog-format: json\n")?;
     command.arg("--config").arg(&settings).env("CROWSNEST_CERT_ROTATION_REMAINING_TIME_THRESHOLD", "0.9999999999");
@@ -164,8 +166,8 @@ fn check_renewal_in_secret(kubectl: &Kubectl, member: &Path, folder: &Path) -> R
     let _agent = Agent(agent);
     let read_log = || std::fs::read_to_string(&log).unwrap_or_default();
     let read_secret = || -> Result<String> {
-        let shown = ["get", "secret", "kept", "-n", "default", "-o", "jsonpath={.data.agent\\.kubeconfig}"];
-        Ok(String::from_utf8(STANDARD.decode(east.run_ok(&shown, "")?)?)?)
+        let kubeconfig = ["get", "secret", "kept", "-n", "default", "-o", "jsonpath={.data.agent\\.kubeconfig}"];
+        Ok(String::from_utf8(STANDARD.decode(east.run_ok(&kubeconfig, "")?)?)?)
     };
     wait_for("a new certificate in the Secret", || Ok(read_secret()? != before)).with_context(read_log)?;
     ensure!(std::fs::read_to_string(&mounted)? == before, "the mounted file was changed");

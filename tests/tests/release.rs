@@ -25,8 +25,8 @@ fn run_ok(command: &mut Command) -> Result<String> {
 }
 
 fn read_yaml(path: &Path) -> Result<Value> {
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_saphyr::from_str(&text).with_context(|| format!("cannot decode {}", path.display()))
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn check_checksums(out: &Path, archive: &str) -> Result<String> {
 /// Checks that the krew manifest references the archive.
 fn check_plugin_manifest(out: &Path, archive: &str, checksum: &str) -> Result<()> {
     let plugin = read_yaml(&out.join("crowsnest-krew.yaml"))?;
-    let platforms = plugin["spec"]["platforms"].as_array().context("platforms")?;
+    let platforms = plugin["spec"]["platforms"].as_array().context("the plugin manifest has no platforms")?;
     ensure!(
         plugin["kind"] == "Plugin" && plugin["metadata"]["name"] == "crowsnest" && platforms.len() == 1,
         "{plugin:#}"
@@ -124,7 +124,7 @@ fn check_image_of_charts(out: &Path) -> Result<()> {
 fn check_sboms(out: &Path) -> Result<()> {
     for (name, shipped, development) in [("crowsnest", "tantivy", "proptest"), ("crowsnest-web", "react", "vitest")] {
         let sbom = read_yaml(&out.join(format!("{name}.cdx.json")))?;
-        let components = sbom["components"].as_array().context("components")?;
+        let components = sbom["components"].as_array().context("the SBOM has no components")?;
         let names: BTreeSet<&str> = components.iter().filter_map(|component| component["name"].as_str()).collect();
         ensure!(
             sbom["bomFormat"] == "CycloneDX" && names.contains(shipped) && !names.contains(development),

@@ -26,7 +26,7 @@ fn raw(kubectl: &Kubectl, path: &str) -> Result<Value> {
 }
 
 fn total(kubectl: &Kubectl, query: &str) -> Result<u64> {
-    raw(kubectl, &path("count", query, ""))?["total"].as_u64().context("a count")
+    raw(kubectl, &path("count", query, ""))?["total"].as_u64().context("the response has no total")
 }
 
 fn names(response: &Value) -> Vec<String> {
@@ -78,7 +78,7 @@ fn check_pages_and_facets(kubectl: &Kubectl) -> Result<()> {
     }
     ensure!(paged == names(&unpaged), "pages contain {paged:?}, expected {:?}", names(&unpaged));
     let grouped = raw(kubectl, &path("query", "ns:shop label:app=checkout group:kind", "&limit=0&facets=label:app"))?;
-    let groups = grouped["groups"]["values"].as_array().context("groups")?;
+    let groups = grouped["groups"]["values"].as_array().context("the response has no groups")?;
     let sum: u64 = groups.iter().filter_map(|group| group["count"].as_u64()).sum();
     ensure!(grouped["groups"]["field"] == "kind" && groups.len() == 4 && sum == 8, "{grouped}");
     ensure!(grouped["facets"]["label:app"] == json!([{"value": "checkout", "count": 8}]), "{grouped}");
@@ -91,12 +91,15 @@ fn check_pages_and_facets(kubectl: &Kubectl) -> Result<()> {
 fn check_explanations_and_suggestions(kubectl: &Kubectl) -> Result<()> {
     let explained = raw(kubectl, &path("explain", "kind:deploy -ns:kube-system image:checkout", ""))?;
     ensure!(explained["query"] == "kind:deploy NOT namespace:kube-system image:checkout", "{explained}");
-    let parts = explained["plan"]["parts"].as_array().context("parts")?;
+    let parts = explained["plan"]["parts"].as_array().context("the plan has no parts")?;
     ensure!(parts.len() == 3 && parts[2]["what"] == "image contains \"checkout\"", "{explained}");
     ensure!(parts[2]["hits"].as_u64() > explained["plan"]["hits"].as_u64(), "{explained}");
 
     let suggest = |query: &str| -> Result<Vec<Value>> {
-        Ok(raw(kubectl, &path("suggest", query, ""))?["items"].as_array().context("items")?.clone())
+        Ok(raw(kubectl, &path("suggest", query, ""))?["items"]
+            .as_array()
+            .context("the response has no suggestions")?
+            .clone())
     };
     let texts = |items: &[Value]| items.iter().filter_map(|item| item["text"].as_str()).collect::<Vec<_>>().join(" ");
     ensure!(texts(&suggest("ns:shop na")?).starts_with("name: namespace:"));
@@ -109,7 +112,7 @@ fn check_explanations_and_suggestions(kubectl: &Kubectl) -> Result<()> {
     ensure!(no_match["total"] == 0 && no_match["didYouMean"][0] == "checkout", "{no_match}");
     ensure!(no_match["wider"][0] == json!({"query": "kind:deployment namespace:shop", "total": 2}), "{no_match}");
     let marked = raw(kubectl, &path("query", "heckou kind:deployment cluster:member1", ""))?;
-    let matched = marked["hits"][0]["matched"].as_array().context("reasons")?;
+    let matched = marked["hits"][0]["matched"].as_array().context("the hit has no matched fields")?;
     let name = json!({"field": "name", "text": "checkout", "marks": [[1, 7]]});
     ensure!(matched.contains(&name), "{marked}");
     Ok(())
@@ -135,7 +138,7 @@ fn check_exports(kubectl: &Kubectl) -> Result<()> {
     ensure!(hits["hits"][0]["columns"] == expected_columns, "{hits}");
     let changed = raw(kubectl, &path("query", query, "&limit=1&columns=changed"))?;
     let changed = changed["hits"][0]["columns"]["changed"].as_str().context("no time of the last change")?.to_owned();
-    // The time is that by which `changed:` selects.
+    // `changed:` selects by this time.
     for (operator, total) in [(">=", 1), (">", 0)] {
         let query = format!("kind:configmap name:settings cluster:member1 changed:{operator}{changed}");
         let found = raw(kubectl, &path("query", &query, "&limit=0"))?;
@@ -164,7 +167,7 @@ fn check_relations(kubectl: &Kubectl) -> Result<()> {
     else {
         anyhow::bail!("{graph}")
     };
-    let edges = graph["edges"].as_array().context("edges")?;
+    let edges = graph["edges"].as_array().context("the graph has no edges")?;
     for edge in [
         json!({"from": set, "to": deployment, "relation": "owner"}),
         json!({"from": pod, "to": set, "relation": "owner"}),
@@ -187,7 +190,7 @@ fn check_saved_searches(kubectl: &Kubectl) -> Result<()> {
     let mut search = json!({"spec": {"title": "Shop", "query": "ns:shop kind:deployment"}});
     let created: Value =
         serde_json::from_str(&kubectl.run_ok(&["create", "--raw", &all, "-f", "-"], &search.to_string())?)?;
-    let name = created["metadata"]["name"].as_str().context("a name")?;
+    let name = created["metadata"]["name"].as_str().context("the object has no name")?;
     let one = format!("{all}/{name}");
     kubectl.expect_output(&["create", "--raw", &all, "-f", "-"], &search.to_string(), 1, "already exists")?;
     let unnamed = r#"{"spec":{"title":"","query":"x"}}"#;
@@ -222,7 +225,7 @@ fn check_history_and_live_changes(fleet: &Fleet, kubectl: &Kubectl) -> Result<()
     live.expect("event: counts")?;
 
     let history = raw(kubectl, &format!("{ROOT}/history?{SETTINGS}"))?;
-    let versions = history["versions"].as_array().context("versions")?;
+    let versions = history["versions"].as_array().context("the history has no versions")?;
     ensure!(versions.len() == 2 && versions[1]["until"].is_string(), "{history}");
     let before = raw(kubectl, &format!("{ROOT}/history?{SETTINGS}&seq={}", versions[1]["seq"]))?;
     ensure!(before["data"]["level"] == "one", "{before}");

@@ -50,7 +50,7 @@ fn confidential_values_are_not_logged() -> Result<()> {
     ensure!(secrets.all.len() > 10, "{} secrets", secrets.all.len());
     for (description, secret) in &secrets.all {
         let line = log.lines().find(|line| line.contains(secret.as_str()));
-        // The message contains neither the value nor the line, since it is logged as well.
+        // The message contains neither the value nor the line, because it is also logged.
         ensure!(
             line.is_none(),
             "{description} is in the log at byte {}",

@@ -46,7 +46,7 @@ fn logs(replicas: &[Replica]) -> String {
     replicas.iter().map(Replica::log).collect()
 }
 
-/// Waits until one of the remaining replicas is the leader. All of them must stay ready meanwhile.
+/// Waits until one of the remaining replicas is the leader. All of them must stay ready during the wait.
 fn wait_for_leader(replicas: &[Replica]) -> Result<()> {
     wait_for("another replica to become the leader", || {
         for replica in replicas {

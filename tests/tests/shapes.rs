@@ -1,6 +1,6 @@
-//! Simulated fleets of a given shape: the commands of docs/FLEET-SHAPES.md, what they show, where workloads go, and
-//! another start with another shape. On the same fleet: no internal kind has a name of a public one, and an
-//! administrator of another name is shown the command that gives it access.
+//! Simulated fleets of a given shape: the commands of docs/FLEET-SHAPES.md and their output, the placement of workloads,
+//! and a restart with another shape. The same fleet is used to check that no internal kind has the name of a public
+//! one, and that an administrator with another name is shown the command that grants access.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -68,14 +68,14 @@ fn get_json(kubectl: &Kubectl, args: &[&str]) -> Result<Value> {
 }
 
 fn check_cluster_locations(cp: &Kubectl) -> Result<()> {
-    let shown =
+    let columns =
         "jsonpath={.spec.provider}/{.spec.region}/{.spec.zones}/{.status.kubernetesVersion}/{.metadata.labels.tier}";
     for (name, expected) in [
         ("east", "acme/eu/[\"eu-1\",\"eu-2\"]/v1.36.2/"),
         ("west", "acme/us/[\"us-1\",\"us-2\"]/v1.35.4/edge"),
         ("gpu", "acme/eu/[\"eu-1\",\"eu-3\"]/v1.36.2/"),
     ] {
-        cp.run_until(&["get", "cluster", name, "-o", shown], |out| out == expected)?;
+        cp.run_until(&["get", "cluster", name, "-o", columns], |out| out == expected)?;
     }
     let gpus = "jsonpath={.status.resourceSummary.allocatable['nvidia\\.com/gpu']}";
     cp.run_until(&["get", "cluster", "gpu", "-o", gpus], |out| out == "8").map(drop)
@@ -148,19 +148,20 @@ fn check_gpus(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
 /// Names that Kubernetes itself uses in two groups.
 const KUBERNETES_OWN: [&str; 6] = ["event", "events", "ev", "node", "nodes", "pods"];
 
-/// In discovery, no resource name or short name refers to two kinds, and none is also a category.
+/// In discovery, no resource name or short name refers to two kinds, and none equals a category.
 fn check_unique_names(cp: &Kubectl) -> Result<()> {
     let mut versions = vec!["/api/v1".to_owned()];
     let groups: Value = serde_json::from_str(&cp.run_ok(&["get", "--raw", "/apis"], "")?)?;
-    for group in groups["groups"].as_array().context("groups")? {
-        let preferred = group["preferredVersion"]["groupVersion"].as_str().context("a preferred version")?;
+    for group in groups["groups"].as_array().context("the discovery document has no groups")? {
+        let preferred =
+            group["preferredVersion"]["groupVersion"].as_str().context("the group has no preferred version")?;
         versions.push(format!("/apis/{preferred}"));
     }
     let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut categories: BTreeMap<String, String> = BTreeMap::new();
     for path in &versions {
         let served: Value = serde_json::from_str(&cp.run_ok(&["get", "--raw", path], "")?)?;
-        for resource in served["resources"].as_array().context("resources")? {
+        for resource in served["resources"].as_array().context("the discovery document has no resources")? {
             let text = |field: &str| resource[field].as_str().unwrap_or_default().to_owned();
             let resource_path = format!("{path}/{}", text("name"));
             if text("name").contains('/') {

@@ -126,7 +126,7 @@ fn check_slow_member(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     wait_for_readiness(kubectl, "True True True")
 }
 
-/// Active faults are reported, and end with a start. Their effect on clients is tested with the members.
+/// Active faults are reported, and `sim start` ends them. Their effect on clients is tested with the members.
 fn check_other_faults(fleet: &Fleet) -> Result<()> {
     for outage in [["partition", "600"], ["silence", "600"], ["flap", "1"]] {
         sim(fleet, &[&["m1"], outage.as_slice()].concat())?;

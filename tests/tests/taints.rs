@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, wait_for_output};
 
-const BY_HAND: &str = include_str!("taints/by-hand.yaml");
+const MANUAL_BINDING: &str = include_str!("taints/by-hand.yaml");
 
 #[test]
 fn clusters_are_tainted_and_unjoined() -> Result<()> {
@@ -77,8 +77,8 @@ fn check_taint(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 
 /// A blocked deletion is reported with its cause; `--force` completes it.
 fn check_unjoin(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
-    kubectl.run_ok(&["apply", "-f", "-"], BY_HAND)?;
-    // In addition to its own Work there are four with the RBAC objects for impersonation.
+    kubectl.run_ok(&["apply", "-f", "-"], MANUAL_BINDING)?;
+    // The Work of the binding, and four Works with the RBAC objects for impersonation.
     let is_complete = |out: &str| out.contains("/mine-") && out.lines().count() == 5;
     kubectl.run_until(&["get", "works", "-n", "karmada-es-m2", "-o", "name"], is_complete)?;
     expect_exact_output(

@@ -1,5 +1,5 @@
 //! Five tasks of a user within a number of steps and by keyboard only, and twenty details of the UI, in a browser on a fleet with
-//! problems. The first and the last take the pictures of docs/UI.md.
+//! problems. The tasks and the details also take the pictures of docs/UI.md.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, run_browser_script, screenshot_folder};

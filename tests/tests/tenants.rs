@@ -79,7 +79,7 @@ fn endpoint_slice(name: &str) -> Value {
 }
 
 fn binding(name: &str, resource: Value, labels: Value) -> String {
-    // As the controllers create bindings: Works are deleted with it.
+    // Like a binding that the controllers create, it has the finalizer with which its Works are deleted.
     let finalizers = ["karmada.io/binding-controller"];
     let metadata = json!({"name": name, "namespace": "tenant", "labels": labels, "finalizers": finalizers});
     let spec = json!({"resource": resource, "clusters": [{"name": "m1"}]});

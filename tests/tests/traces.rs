@@ -57,7 +57,7 @@ impl Receiver {
         for body in self.bodies.lock().expect("bodies").iter() {
             let sent = ExportTraceServiceRequest::decode(body.clone())?;
             for resource in sent.resource_spans {
-                let attributes = resource.resource.context("spans without a resource")?;
+                let attributes = resource.resource.context("the spans have no resource")?;
                 let name =
                     attributes.attributes.iter().find(|one| one.key == "service.name").context("no service.name")?;
                 ensure!(format!("{name:?}").contains("crowsnest-up"), "{name:?}");

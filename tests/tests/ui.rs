@@ -122,15 +122,15 @@ fn the_ui_is_isolated_from_other_origins() -> Result<()> {
     let data = dir.path().join("data");
     let fleet = Fleet::start_with_env(&data, &["--no-members"], &[("CROWSNEST_LOG", OsString::from("debug"))])?;
     let ui = Ui::from_fleet(&fleet)?;
-    let checked = RUNTIME.block_on(member::join(&fleet)).and_then(|()| {
+    let result = RUNTIME.block_on(member::join(&fleet)).and_then(|()| {
         let cookie = format!("Cookie: {}", ui.sign_in()?);
         member_headers_do_not_affect_the_origin(&fleet, &ui, &cookie)?;
-        websockets_are_for_own_pages(&ui, &cookie)?;
+        websockets_of_other_origins_are_refused(&ui, &cookie)?;
         pages_of_other_sites_are_refused(&ui, &cookie)?;
-        forged_cookies_use_no_memory(&ui, &data)?;
+        forged_cookies_do_not_grow_memory(&ui, &data)?;
         a_copied_cookie_ends_with_its_session(&ui)
     });
-    checked.with_context(|| fleet.log())?;
+    result.with_context(|| fleet.log())?;
     old_tls_is_refused(&fleet)?;
     data_is_readable_by_its_owner_only(&data)?;
 
@@ -241,7 +241,7 @@ fn member_headers_do_not_affect_the_origin(fleet: &Fleet, ui: &Ui, cookie: &str)
     Ok(())
 }
 
-fn websockets_are_for_own_pages(ui: &Ui, cookie: &str) -> Result<()> {
+fn websockets_of_other_origins_are_refused(ui: &Ui, cookie: &str) -> Result<()> {
     let path = format!("GET {MEMBER}/api/v1/namespaces/default/pods/p/exec?command=sh");
     let own = format!("http://{}", ui.address);
     let other_port = "http://127.0.0.1:1".to_owned();
@@ -306,7 +306,7 @@ fn pages_of_other_sites_are_refused(ui: &Ui, cookie: &str) -> Result<()> {
 }
 
 /// Thousands of forged cookies are refused, and the memory of the process does not grow.
-fn forged_cookies_use_no_memory(ui: &Ui, data: &Path) -> Result<()> {
+fn forged_cookies_do_not_grow_memory(ui: &Ui, data: &Path) -> Result<()> {
     let flood = |count: usize| -> Result<()> {
         for n in 0..count {
             let forged = match n % 3 {
@@ -320,7 +320,7 @@ fn forged_cookies_use_no_memory(ui: &Ui, data: &Path) -> Result<()> {
         Ok(())
     };
     flood(300)?;
-    // Cookies that were kept would add to the memory in each round; other work of the process does so in some rounds only.
+    // Stored cookies would increase the memory in every round; other work of the process does so only in some rounds.
     let mut least_growth = u64::MAX;
     for _ in 0..5 {
         let before = resident_memory(data)?;
@@ -340,7 +340,7 @@ fn forged_cookies_use_no_memory(ui: &Ui, data: &Path) -> Result<()> {
 
 /// Resident memory in bytes of the process with this data directory.
 fn resident_memory(data: &Path) -> Result<u64> {
-    let data = data.to_str().context("a path in UTF-8")?;
+    let data = data.to_str().context("the path is not UTF-8")?;
     for process in fs::read_dir("/proc")?.filter_map(std::result::Result::ok) {
         let Ok(line) = fs::read_to_string(process.path().join("cmdline")) else { continue };
         if !line.split('\0').any(|word| word == data) {
@@ -358,7 +358,7 @@ fn a_copied_cookie_ends_with_its_session(ui: &Ui) -> Result<()> {
     ensure!(ui.send("GET /ui/session", &ui.own_headers(&[&cookie]), "")?.status() == 200);
     ensure!(ui.send("DELETE /ui/session", &ui.own_headers(&[&cookie]), "")?.status() == 200);
     ensure!(ui.send("GET /ui/session", &ui.own_headers(&[&cookie]), "")?.status() == 401);
-    // A plain token in the cookie, as earlier versions set it, is not a session.
+    // A cookie with the token itself is not a session.
     let bare = format!("Cookie: crowsnest-session={}", ui.token);
     ensure!(ui.send("GET /ui/session", &ui.own_headers(&[&bare]), "")?.status() == 401);
     Ok(())
@@ -369,7 +369,7 @@ fn old_tls_is_refused(fleet: &Fleet) -> Result<()> {
     let server = fleet.server()?;
     let service = RUNTIME
         .block_on(member::get(fleet, "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.cluster.karmada.io"))?;
-    let port = service["spec"]["service"]["port"].as_u64().context("a port")?;
+    let port = service["spec"]["service"]["port"].as_u64().context("the APIService has no port")?;
     for address in [server.trim_start_matches("https://").to_owned(), format!("127.0.0.1:{port}")] {
         for version in [0x01_u8, 0x02] {
             let alert = send_client_hello(&address, version)?;

@@ -24,7 +24,7 @@ const LIMITS = {
   'ui/live/nodes': 10_000,
   'ui/live/nodes-grown': 1_000,
 }
-/** Measurements above their limit. All are printed before the script fails. */
+/** Descriptions of the measurements above their limits. All measurements are printed before the script fails. */
 const excesses = []
 
 function report(name, value, unit) {
@@ -165,7 +165,7 @@ async function measureMemory(cdp) {
   return { heap: usedSize / (1 << 20), nodes }
 }
 
-/** Measures memory while results are updated live: after a tenth of the time, and at its end. */
+/** Measures memory during live updates of the results: after a tenth of the time, and at the end. */
 async function measureLiveUpdates(page, origin, cdp, seconds) {
   await page.goto(`${origin}/search?q=kind%3Apod&live=true`)
   await page.locator('.live i.beat').waitFor()

@@ -1,21 +1,22 @@
-// A server that cannot be reached for a while: the page keeps what it shows, reports it once, and continues by itself.
-// As part of the quickstart (a Deployment `web` in member1), or alone: node e2e/connection.mjs <address with token>
+// A server that cannot be reached for a while: the page keeps its content, reports the lost connection once, and resumes automatically.
+// Run by quickstart.mjs, or alone: node e2e/connection.mjs <address with token>
+// The fleet has a Deployment `web` in member1.
 import assert from 'node:assert/strict'
 import { assertAccessible, isMain, removeExpected, runSignedIn, waitUntil } from './browser.mjs'
 
 const WEB = 'cluster=member1&apiVersion=apps%2Fv1&resource=deployments&namespace=default&name=web'
-/** The code of the view of saved searches, which is loaded when the view is opened, and again with a query. */
-const SAVED_CODE = /\/assets\/Saved-[^/?]*\.js(\?|$)/
+/** The script of the view of saved searches. It is loaded when the view is opened; retries add a query to its URL. */
+const SAVED_SEARCHES_SCRIPT = /\/assets\/Saved-[^/?]*\.js(\?|$)/
 /** Errors that the browser and React log for failed requests. Unhandled errors of the page are still failures. */
 const NETWORK_ERRORS = /^console: [\s\S]*(net::ERR_|Failed to fetch)/
 
 /** Checks all cases on a signed-in page. `problems` is the list to which `runInBrowser` adds the errors that the page logs. */
 export async function checkConnection(page, origin, problems) {
-  await results(page, origin)
-  await openObject(page, origin)
-  await unreachableServer(page, origin)
-  await missingCode(page, origin)
-  await codeAfterReconnection(page, origin)
+  await checkResults(page, origin)
+  await checkOpenObject(page, origin)
+  await checkUnreachableServer(page, origin)
+  await checkScriptRetry(page, origin)
+  await checkScriptAfterReconnection(page, origin)
   removeExpected(problems, NETWORK_ERRORS)
 }
 
@@ -34,7 +35,7 @@ async function goOnline(page) {
 }
 
 /** The results stay, and the search continues after the connection is restored. */
-async function results(page, origin) {
+async function checkResults(page, origin) {
   await page.goto(`${origin}/search?q=kind%3Apod`)
   await waitForHits(page)
   const rows = page.locator('.hits .row:not(.head)')
@@ -50,7 +51,7 @@ async function results(page, origin) {
 }
 
 /** An open object stays although it cannot be read again, and no view reports the lost connection in addition to the banner. */
-async function openObject(page, origin) {
+async function checkOpenObject(page, origin) {
   await page.goto(`${origin}/object?${WEB}`)
   const heading = page.getByRole('heading', { name: 'Deployment web' })
   const conditions = page.getByRole('table', { name: 'Conditions' })
@@ -67,8 +68,8 @@ async function openObject(page, origin) {
   await conditions.waitFor()
 }
 
-/** If only the server is unreachable, the browser does not report that it is online again: the page checks by itself. */
-async function unreachableServer(page, origin) {
+/** If the server is unreachable while the browser is online, no event reports its return, so the page polls the server. */
+async function checkUnreachableServer(page, origin) {
   await page.goto(`${origin}/fleet`)
   const row = page.locator('tr[data-cluster=member1]')
   await row.waitFor()
@@ -79,16 +80,16 @@ async function unreachableServer(page, origin) {
   await banner(page).waitFor({ state: 'detached' })
 }
 
-const openSaved = (page) => page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Saved searches' }).click()
+const openSavedSearches = (page) => page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Saved searches' }).click()
 const savedHeading = (page) => page.getByRole('heading', { level: 1, name: 'Saved searches' })
 const loadFailure = (page, hasText = 'This part of the page could not be loaded') => page.getByRole('main').getByRole('alert').filter({ hasText })
 
-/** Code that the server does not send is loaded again by a button, as often as the user wants. The rest of the page stays. */
-async function missingCode(page, origin) {
+/** If a script cannot be loaded, a button retries it, any number of times. The rest of the page stays. */
+async function checkScriptRetry(page, origin) {
   await page.goto(`${origin}/fleet`)
   // An active route also disables the browser's cache, which may have the file.
-  await page.route(SAVED_CODE, abort)
-  await openSaved(page)
+  await page.route(SAVED_SEARCHES_SCRIPT, abort)
+  await openSavedSearches(page)
   await loadFailure(page).waitFor()
   await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Fleet' }).waitFor()
   await assertAccessible(page)
@@ -100,7 +101,7 @@ async function missingCode(page, origin) {
     await page.getByRole('button', { name: 'Reload the page' }).waitFor()
   }
   await assertAccessible(page)
-  await page.unroute(SAVED_CODE)
+  await page.unroute(SAVED_SEARCHES_SCRIPT)
   // The last failed attempt may still be in progress.
   await waitUntil('the view of saved searches', async () => {
     if (await savedHeading(page).isVisible()) return true
@@ -112,14 +113,14 @@ async function missingCode(page, origin) {
 }
 
 /** A view that is opened while the server cannot be reached is shown as soon as the connection is restored. */
-async function codeAfterReconnection(page, origin) {
+async function checkScriptAfterReconnection(page, origin) {
   await page.goto(`${origin}/fleet`)
   await page.locator('tr[data-cluster=member1]').waitFor()
-  await page.route(SAVED_CODE, abort)
+  await page.route(SAVED_SEARCHES_SCRIPT, abort)
   await goOffline(page)
-  await openSaved(page)
+  await openSavedSearches(page)
   await loadFailure(page, 'as soon as the server can be reached').waitFor()
-  await page.unroute(SAVED_CODE)
+  await page.unroute(SAVED_SEARCHES_SCRIPT)
   await goOnline(page)
   await savedHeading(page).waitFor()
 }

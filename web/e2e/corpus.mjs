@@ -1,5 +1,5 @@
-// Sends each query twice, typed into the search box and in the URL of the search page, and prints the results:
-// node e2e/corpus.mjs <address with token> <JSON file with the queries>
+// Sends each query twice, typed into the search box and in the URL of the search page, and prints the results.
+// Run by tests/tests/corpus.rs, which prepares the fleet: node e2e/corpus.mjs <address with token> <JSON file with the queries>
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { runSignedIn } from './browser.mjs'

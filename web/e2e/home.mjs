@@ -1,5 +1,5 @@
 // The search page: typing with suggestions, facets, keys, live and pause, columns, palette, languages, themes, stored preferences.
-// As part of the quickstart, or alone: node e2e/home.mjs <address with token> <folder for screenshots>
+// Run by quickstart.mjs, or alone: node e2e/home.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -7,35 +7,35 @@ import { gzipSync } from 'node:zlib'
 import { assertAccessible, isMain, setPreference, runSignedIn } from './browser.mjs'
 import { respondWithHits } from './scroll.mjs'
 
-/** Maximum compressed size of the files that the home page loads before its search box is shown. It includes the parts of the page below the box. */
+/** Maximum compressed size of the files that the home page loads before its search box is shown, including the code of the parts below the box. */
 const MAX_FIRST_PAINT_BYTES = 150_000
 /** Maximum number of files that the home page loads before its search box is shown. */
 const MAX_FIRST_PAINT_FILES = 10
 /** Maximum number of elements of the home page of a fleet with three clusters. */
 const MAX_HOME_ELEMENTS = 600
 
-/** Time within which the page shows a typed query unless it is cancelled. */
+/** Time after which a typed query would have been sent if it were not cancelled, in milliseconds. */
 const CANCELLED_QUERY_MS = 500
 
 /** Checks all features on a signed-in page. */
-export async function home(page, origin, pictures) {
-  await firstPaint(page, origin)
-  await typing(page, origin)
-  await cancelledTyping(page, origin)
-  await facets(page, origin)
-  await keyboard(page, origin)
-  await streaming(page, origin)
-  await live(page, origin)
-  await secondPage(page, origin)
-  await columns(page, origin)
-  await wideTable(page, origin)
-  await palette(page, origin)
-  await savedSearches(page, origin)
-  await starredQueries(page, origin)
-  await favouriteClusters(page, origin)
-  await acknowledgement(page, origin, pictures)
-  await languages(page, origin)
-  await themes(page, origin, pictures)
+export async function checkHome(page, origin, pictures) {
+  await checkFirstPaint(page, origin)
+  await checkTyping(page, origin)
+  await checkCancelledTyping(page, origin)
+  await checkFacets(page, origin)
+  await checkKeyboard(page, origin)
+  await checkStreaming(page, origin)
+  await checkLiveSearch(page, origin)
+  await checkSecondPage(page, origin)
+  await checkColumns(page, origin)
+  await checkWideTable(page, origin)
+  await checkPalette(page, origin)
+  await checkSavedSearches(page, origin)
+  await checkStarredQueries(page, origin)
+  await checkFavouriteClusters(page, origin)
+  await checkAcknowledgement(page, origin, pictures)
+  await checkLanguages(page, origin)
+  await checkThemes(page, origin, pictures)
 }
 
 const searchBox = (page) => page.getByRole('combobox', { name: 'Search all clusters' })
@@ -48,8 +48,8 @@ async function search(page, origin, q, otherParameters = '') {
   await waitForAllHits(page)
 }
 
-/** Limits the number and the size of the files that are loaded before the search box is shown. */
-async function firstPaint(page, origin) {
+/** Checks the number and the size of the files that are loaded before the search box is shown. */
+async function checkFirstPaint(page, origin) {
   const fetched = new Set()
   const record = (request) => fetched.add(request.url())
   page.on('request', record)
@@ -63,9 +63,9 @@ async function firstPaint(page, origin) {
   assert.ok(files.length <= MAX_FIRST_PAINT_FILES, `${files.length} files: ${files}`)
 }
 
-async function typing(page, origin) {
+async function checkTyping(page, origin) {
   await page.goto(origin)
-  // The answer to "is my fleet OK?", with a card for each cluster.
+  // The verdict on the health of the fleet, with a card for each cluster.
   await page.locator('.verdict').waitFor()
   await page.locator('article[data-cluster=member1]').getByRole('meter', { name: 'CPU requested, member1' }).waitFor()
   const elements = await page.locator('*').count()
@@ -101,7 +101,7 @@ async function typing(page, origin) {
 }
 
 /** A click on Home right after a key cancels the typed query, also on the home page. */
-async function cancelledTyping(page, origin) {
+async function checkCancelledTyping(page, origin) {
   await page.goto(origin)
   // Both events are in one task, so that the response cannot arrive before the click.
   await searchBox(page).evaluate((box) => {
@@ -114,7 +114,7 @@ async function cancelledTyping(page, origin) {
   assert.equal(await searchBox(page).inputValue(), '')
 }
 
-async function facets(page, origin) {
+async function checkFacets(page, origin) {
   await search(page, origin, 'kind:pod OR kind:node')
   await assertAccessible(page)
   const rail = page.getByRole('complementary', { name: 'Facets' })
@@ -135,7 +135,7 @@ async function facets(page, origin) {
   await waitForQuery(page, '(kind:pod OR kind:node) -cluster:member1')
 }
 
-async function keyboard(page, origin) {
+async function checkKeyboard(page, origin) {
   await page.goto(origin)
   await searchBox(page).waitFor()
   await page.keyboard.type('kind:node')
@@ -193,7 +193,7 @@ const waitForRequest = (page, part) => page.waitForFunction((part) => window.req
 const names = (page) => page.locator('.hits .row:not(.head) [data-column=name]').allTextContents()
 
 /** Partial results are shown at once; previous results stay until the first new ones arrive. */
-async function streaming(page, origin) {
+async function checkStreaming(page, origin) {
   await stubResponses(page)
   await page.goto(`${origin}/search?q=stubbed-query`)
   await waitForRequest(page, 'stubbed-query')
@@ -215,7 +215,7 @@ async function streaming(page, origin) {
 }
 
 /** A live search whose events are generated instead of sent by the server. */
-async function live(page, origin) {
+async function checkLiveSearch(page, origin) {
   await page.goto(`${origin}/search?q=stubbed-query`)
   await waitForRequest(page, 'stubbed-query')
   await sendEvents(page, done(0))
@@ -248,7 +248,7 @@ async function live(page, origin) {
 }
 
 /** The second page of hits is requested only when it is needed, for example to select all hits. */
-async function secondPage(page, origin) {
+async function checkSecondPage(page, origin) {
   // The server answers the requests for counts, which the histogram needs.
   const query = /\/query\?(?!limit=0).*eighty-hits/
   const cursors = []
@@ -267,7 +267,7 @@ async function secondPage(page, origin) {
 
 const columnHeads = async (page) => (await page.getByRole('columnheader').allTextContents()).map((head) => head.trim())
 
-async function columns(page, origin) {
+async function checkColumns(page, origin) {
   await search(page, origin, 'kind:pod')
   const heads = () => columnHeads(page)
   // Each kind has its own columns; columns without a value are hidden.
@@ -292,7 +292,7 @@ async function columns(page, origin) {
   await page.getByRole('columnheader', { name: 'Name', exact: true }).getByRole('button').click()
   await waitForQuery(page, 'kind:pod sort:name')
   assert.equal(await page.getByRole('columnheader', { name: 'Name', exact: true }).getAttribute('aria-sort'), 'ascending')
-  // An export contains them as well.
+  // An export contains the same columns.
   await page.getByRole('button', { name: 'Export' }).click()
   const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'These columns (CSV)' }).click()])
   const lines = (await readFile(await file.path(), 'utf8')).split('\r\n')
@@ -304,11 +304,11 @@ async function columns(page, origin) {
   await page.getByRole('button', { name: 'Columns', exact: true }).click()
   await page.getByRole('button', { name: 'Reset' }).click()
   await page.keyboard.press('Escape')
-  await printedColumns(page, origin)
+  await checkPrintedColumns(page, origin)
 }
 
 /** kubectl's printed columns of a kind, and columns for labels. */
-async function printedColumns(page, origin) {
+async function checkPrintedColumns(page, origin) {
   await search(page, origin, 'kind:deployment name:=web cluster:member1')
   await page.getByRole('button', { name: 'Columns', exact: true }).click()
   await page.getByRole('group', { name: 'As kubectl prints Deployment' }).getByRole('checkbox', { name: 'Up-to-date' }).click()
@@ -338,7 +338,7 @@ async function printedColumns(page, origin) {
 }
 
 /** In the results of one kind, the button Wide adds the columns of `kubectl get -o wide`. */
-async function wideTable(page, origin) {
+async function checkWideTable(page, origin) {
   await search(page, origin, 'kind:deployment name:=web cluster:member1')
   const wide = (pressed) => page.getByRole('button', { name: 'Wide', exact: true, pressed })
   const selector = page.getByRole('columnheader', { name: 'Selector', exact: true })
@@ -364,7 +364,7 @@ async function wideTable(page, origin) {
   assert.deepEqual(await columnHeads(page), heads)
 }
 
-async function palette(page, origin) {
+async function checkPalette(page, origin) {
   await page.goto(origin)
   await searchBox(page).waitFor()
   await page.keyboard.press('Control+k')
@@ -385,7 +385,7 @@ async function palette(page, origin) {
   await page.locator('html[data-theme=dark]').waitFor()
 }
 
-async function savedSearches(page, origin) {
+async function checkSavedSearches(page, origin) {
   await search(page, origin, 'kind:node status:Ready')
   await page.getByRole('button', { name: 'Save', exact: true }).click()
   await page.getByLabel('Title').fill('Good nodes')
@@ -409,7 +409,7 @@ async function savedSearches(page, origin) {
 }
 
 /** Recent queries with a star are listed first, and are not cleared. */
-async function starredQueries(page, origin) {
+async function checkStarredQueries(page, origin) {
   for (const q of ['kind:service', 'kind:configmap']) {
     await page.goto(origin)
     await searchBox(page).waitFor()
@@ -442,7 +442,7 @@ async function starredQueries(page, origin) {
 }
 
 /** Clusters with a star are the first ones on the home page and in the fleet's table. */
-async function favouriteClusters(page, origin) {
+async function checkFavouriteClusters(page, origin) {
   await page.goto(origin)
   const card = page.locator('article[data-cluster=member3]')
   await card.getByRole('button', { name: 'List member3 first', pressed: false }).click()
@@ -458,7 +458,7 @@ async function favouriteClusters(page, origin) {
 }
 
 /** A problem is acknowledged on a phone: its card moves to the end until the problem affects more objects. */
-async function acknowledgement(page, origin, pictures) {
+async function checkAcknowledgement(page, origin, pictures) {
   const before = page.viewportSize()
   let failingPods = 2
   const totals = { 'kind:pod': () => failingPods, 'kind:event': () => 5 }
@@ -504,7 +504,7 @@ async function acknowledgement(page, origin, pictures) {
   await page.setViewportSize(before)
 }
 
-async function languages(page, origin) {
+async function checkLanguages(page, origin) {
   await search(page, origin, 'kind:node')
   await setPreference(page, 'Language', 'zh-CN')
   await page.locator('html[lang=zh-CN]').waitFor()
@@ -518,7 +518,7 @@ async function languages(page, origin) {
   await page.getByRole('link', { name: 'Unhealthy objects' }).waitFor()
 }
 
-async function themes(page, origin, pictures) {
+async function checkThemes(page, origin, pictures) {
   await search(page, origin, 'kind:pod label:*')
   for (const theme of ['dark', 'light']) {
     await setPreference(page, 'Theme', theme)
@@ -563,5 +563,5 @@ function findLowContrasts() {
 
 if (isMain(import.meta)) {
   const [address, pictures] = process.argv.slice(2)
-  await runSignedIn(address, (page, origin) => home(page, origin, pictures), { pictures })
+  await runSignedIn(address, (page, origin) => checkHome(page, origin, pictures), { pictures })
 }

@@ -1,10 +1,10 @@
-// The journal of a failed member whose workloads were moved: for the template, its copy, the cluster, and the whole fleet.
-// As part of tests/tests/journal.rs, which prepares the fleet: node e2e/journal.mjs <address with token> <folder for screenshots>
+// Journals after a member has failed and its workloads have been moved: those of the template, its copy, the cluster, and the whole fleet.
+// Run by tests/tests/journal.rs, which prepares the fleet: node e2e/journal.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { assertAccessible, setPreference, runSignedIn } from './browser.mjs'
 
-/** Expected actions of the entries, each the cause of the next one; the first is the root cause. */
+/** Expected actions of the entries. Each is the cause of the next one; the first is the root cause. */
 const CHAIN = ['ClusterFlipped', 'ClusterTainted', 'Evicted', 'Rescheduled']
 const WEB = { cluster: '@control-plane', apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web', tab: 'journal' }
 
@@ -16,7 +16,7 @@ const readCauses = (page, action) => entryOf(page, action).locator('.causes li b
 
 const [address, pictures] = process.argv.slice(2)
 
-async function journal(page, origin) {
+async function checkJournal(page, origin) {
   const table = tableOf(page)
   const entry = (action) => entryOf(page, action)
   const show = (parameters) => page.goto(`${origin}/object?${new URLSearchParams(parameters)}`)
@@ -85,5 +85,5 @@ async function journal(page, origin) {
   await page.getByRole('table', { name: '放置历史' }).waitFor()
 }
 
-// m1 is stopped: its page requests access reviews and metrics from it.
-await runSignedIn(address, journal, { pictures, stoppedMembers: ['m1'], isExpectedProblem: (problem) => /status of 400/.test(problem) })
+// The page of the cluster m1 requests access reviews and metrics from m1, which is stopped. The invalid time is refused with status 400.
+await runSignedIn(address, checkJournal, { pictures, stoppedMembers: ['m1'], isExpectedProblem: (problem) => /status of 400/.test(problem) })

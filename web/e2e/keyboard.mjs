@@ -1,15 +1,16 @@
-// The five main tasks by keyboard: after the page has been loaded, nothing but `page.keyboard` acts on it.
-// As part of tests/tests/tasks.rs, which prepares the fleet: node e2e/keyboard.mjs <address with token> <folder for screenshots>
+// The five main tasks by keyboard: after the page has been loaded, the test uses only `page.keyboard`.
+// Run by tests/tests/tasks.rs, which prepares the fleet: node e2e/keyboard.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { runSignedIn } from './browser.mjs'
 import { moveBack, readRestarts, waitForMove, waitForRestarts } from './shop.mjs'
 
 /** Maximum number of times that Tab is pressed to reach an element. */
 const MAX_TABS = 80
-/** Maximum number of rows above a selected one. */
+/** Maximum number of times that j is pressed to select a row. */
 const MAX_ROWS = 40
 
-const focused = (page, element) => element.and(page.locator(':focus'))
+/** The element, if it has the focus. */
+const ifFocused = (page, element) => element.and(page.locator(':focus'))
 const searchBox = (page) => page.getByRole('combobox', { name: 'Search all clusters' })
 const grid = (page) => page.getByRole('grid', { name: 'Results' })
 
@@ -22,13 +23,13 @@ function result(page, cluster, name) {
 /** Presses Tab until an element has the focus. */
 async function tabTo(page, element) {
   await element.waitFor()
-  for (let presses = 0; (await focused(page, element).count()) === 0; presses += 1) {
+  for (let presses = 0; (await ifFocused(page, element).count()) === 0; presses += 1) {
     assert.ok(presses < MAX_TABS, `${element} is not reached by pressing Tab ${MAX_TABS} times`)
     await page.keyboard.press('Tab')
   }
 }
 
-/** Leaves the search box: Escape closes its suggestions, then removes the focus. In other places it has no effect. */
+/** Leaves the search box: the first Escape closes its suggestions, the second one removes the focus. Outside the box, both have no effect. */
 async function leaveSearchBox(page) {
   await page.keyboard.press('Escape')
   await page.keyboard.press('Escape')
@@ -38,7 +39,7 @@ async function leaveSearchBox(page) {
 async function typeQuery(page, text) {
   await leaveSearchBox(page)
   await page.keyboard.press('/')
-  await focused(page, searchBox(page)).waitFor()
+  await ifFocused(page, searchBox(page)).waitFor()
   await page.keyboard.type(text)
 }
 
@@ -110,7 +111,7 @@ const isShownSoon = (element) => element.waitFor({ timeout: 2_000 }).then(() => 
 async function listChanges(page) {
   await typeQuery(page, 'kind:workload changed:<1h namespace:sh')
   const suggestion = page.getByRole('listbox', { name: 'Suggestions' }).getByRole('option', { name: /^shop/ })
-  // A busy server sends no suggestions. The next key repeats the request.
+  // A busy server sends no suggestions, so the query is edited to repeat the request.
   for (let attempts = 0; !(await isShownSoon(suggestion)); attempts += 1) {
     assert.ok(attempts < MAX_ATTEMPTS, 'the namespace is not suggested')
     await page.keyboard.press('Backspace')
@@ -151,7 +152,7 @@ async function moveAway(page) {
   const q = 'kind:deployment name:api'
   await page.keyboard.press('Control+k')
   const palette = page.getByRole('dialog', { name: 'Commands and short queries' })
-  await focused(page, palette.getByRole('combobox')).waitFor()
+  await ifFocused(page, palette.getByRole('combobox')).waitFor()
   await page.keyboard.type(q)
   await palette.getByRole('option', { name: q, selected: true }).waitFor()
   await page.keyboard.press('Enter')

@@ -1,4 +1,4 @@
-// The position in a log: the lines around a selected one, and new lines while another part of the log is shown. Called by object.mjs.
+// The position in a log: the lines around a selected line, and new lines that arrive while an earlier part of the log is shown. Called by object.mjs.
 // The server's responses are generated, so that the lines do not depend on the run.
 import assert from 'node:assert/strict'
 import { assertAccessible } from './browser.mjs'
@@ -18,8 +18,8 @@ export async function checkLogPosition(page, origin, pod) {
     await page.locator('.log .line').first().waitFor()
   }
   const source = { cluster: 'member1', namespace: 'default', pod, container: 'web' }
-  await newLines(page, open, source)
-  await linesAround(page, open, source)
+  await checkNewLines(page, open, source)
+  await checkLinesAround(page, open, source)
 }
 
 const textOf = (nth) => `line ${nth}`
@@ -39,8 +39,8 @@ function responseWith(source, first, end, include = /./) {
   return { body: events.map(([event, data]) => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`).join(''), contentType: 'text/event-stream' }
 }
 
-/** While the user reads earlier lines, the position stays; a button shows the number of new lines and leads to them. */
-async function newLines(page, open, source) {
+/** New lines do not change the position while the user reads earlier lines. A button shows their number and scrolls to them. */
+async function checkNewLines(page, open, source) {
   let sendNewLines
   const afterScrolling = new Promise((resolve) => (sendNewLines = resolve))
   await page.route(LOGS, async (route) => {
@@ -66,8 +66,8 @@ async function newLines(page, open, source) {
   await page.unroute(LOGS)
 }
 
-/** The filters stay active, but do not apply to the lines that are shown before and after a selected line. Of those, the lines that match are marked. */
-async function linesAround(page, open, source) {
+/** Filters stay active, but do not apply to the lines around a selected line; matches in those lines are marked. */
+async function checkLinesAround(page, open, source) {
   const middle = LINES / 2
   await page.route(LOGS, (route) => {
     const include = new URL(route.request().url()).searchParams.get('include')

@@ -1,20 +1,20 @@
-// Flows on a fleet with many pods: typing, facets, the place in a long list, actions on many results, and the topology of many pods.
-// Part of .ci/ui-budgets, or alone: node e2e/many-pods.mjs <address with token> <number of pods>
+// Flows on a fleet with many pods: typing, facets, the position in a long list, actions on many results, and the topology of many pods.
+// Run by .ci/ui-budgets, or alone: node e2e/many-pods.mjs <address with token> <number of pods>
 import assert from 'node:assert/strict'
 import { api, assertAccessible, isMain, runSignedIn, waitUntil } from './browser.mjs'
 import { MAX_RENDERED_ROWS, ROW_HEIGHT, scroll } from './scroll.mjs'
 
-/** Pods of the Deployment `many` in each member: more than a first page of results, fewer than an action can have. */
+/** Pods of the Deployment `many` in each member: more than the first page of results, fewer than the maximum of an action. */
 const REPLICAS = 60
-/** Pods in each member after the Deployment was scaled: more than the server's graph of related objects has (200). */
+/** Pods in each member after the Deployment has been scaled: more than the maximum of the graph of related objects (200 nodes). */
 const SCALED_REPLICAS = 220
 const MEMBERS = ['member1', 'member2', 'member3']
 const METADATA = { name: 'many', namespace: 'default' }
 const POLICIES = '/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies'
 const DEPLOYMENTS = '/apis/apps/v1/namespaces/default/deployments'
-/** Share by which counts may differ, because pods change. */
+/** Maximum relative difference between two counts, because pods change in the meantime. */
 const MAX_DIFFERENCE = 0.02
-/** Maximum number of nodes of a topology in which equal pods are one node. */
+/** Maximum number of nodes of a topology, in which pods in the same state are grouped. */
 const MAX_TREE_NODES = 40
 
 const searchBox = (page) => page.getByRole('combobox', { name: 'Search all clusters' })
@@ -62,8 +62,8 @@ async function deleteDeployment(page) {
   await api(page, 'DELETE', `${POLICIES}/many`)
 }
 
-/** Typing quickly shows the results of the whole query. Only visible rows are rendered. */
-async function typing(page, origin, pods) {
+/** After fast typing, the results are those of the complete query. Only visible rows are rendered. */
+async function checkTyping(page, origin, pods) {
   const q = 'kind:pod status:Running'
   await page.goto(origin)
   await searchBox(page).and(page.locator(':focus')).waitFor()
@@ -76,8 +76,8 @@ async function typing(page, origin, pods) {
   await assertAccessible(page)
 }
 
-/** A facet has the number of results that a click on it leads to. */
-async function facets(page, origin) {
+/** The count of a facet equals the number of results after a click on the facet. */
+async function checkFacets(page, origin) {
   await search(page, origin, 'kind:pod')
   const facet = page.getByRole('complementary', { name: 'Facets' }).getByRole('button', { name: /^member1 \d/ })
   await facet.waitFor()
@@ -85,7 +85,7 @@ async function facets(page, origin) {
   await facet.click()
   await waitForResults(page, 'kind:pod cluster:member1')
   const total = await readTotal(page)
-  assert.ok(Math.abs(total - expected) <= expected * MAX_DIFFERENCE, `${total} results of a facet with ${expected}`)
+  assert.ok(Math.abs(total - expected) <= expected * MAX_DIFFERENCE, `${total} results after a click on a facet with the count ${expected}`)
   await facet.click()
   await waitForResults(page, 'kind:pod')
 }
@@ -98,7 +98,7 @@ function findMiddleRow() {
 }
 
 /** The Back button returns to the row and the scroll position in a long list. The drawer shows the selected row. */
-async function place(page, origin) {
+async function checkPositionAfterBack(page, origin) {
   await search(page, origin, 'kind:pod sort:name,cluster')
   const total = await readTotal(page)
   const frames = await page.evaluate(scroll, { by: 20 * ROW_HEIGHT, maxFrames: 60, height: total * ROW_HEIGHT })
@@ -126,8 +126,8 @@ async function place(page, origin) {
   await peek(page).waitFor({ state: 'detached' })
 }
 
-/** Too many results cannot be selected, with a reason; those of several pages can, and each is checked with a dry run. */
-async function selection(page, origin) {
+/** The button Select all is disabled, with a reason, for too many results. Otherwise it selects the results of all pages, and each is checked with a dry run. */
+async function checkSelection(page, origin) {
   const q = 'kind:pod ns:default label:app=many cluster:member1'
   await search(page, origin, 'kind:pod')
   const disabled = page.getByRole('button', { name: 'Select all', disabled: true })
@@ -146,8 +146,8 @@ async function selection(page, origin) {
   assert.equal(await count(page, q), REPLICAS)
 }
 
-/** Many equal pods are one node of the topology, which leads to them. */
-async function topology(page, origin, replicas) {
+/** Pods in the same state are one node of the topology. A click on it searches for them. */
+async function checkTopology(page, origin, replicas) {
   await page.goto(`${origin}/object?${new URLSearchParams({ cluster: '@control-plane', apiVersion: 'apps/v1', resource: 'deployments', ...METADATA, tab: 'topology' })}`)
   const tree = page.getByRole('tree', { name: 'Topology of many' })
   const group = tree.getByRole('treeitem', { name: `Pod ${replicas} × Running` })
@@ -163,14 +163,14 @@ async function topology(page, origin, replicas) {
 /** Checks all flows on a signed-in page of a fleet with about this number of pods. */
 export async function checkManyPods(page, origin, pods) {
   await createDeployment(page)
-  await typing(page, origin, pods)
-  await facets(page, origin)
-  await place(page, origin)
-  await selection(page, origin)
-  await topology(page, origin, REPLICAS)
+  await checkTyping(page, origin, pods)
+  await checkFacets(page, origin)
+  await checkPositionAfterBack(page, origin)
+  await checkSelection(page, origin)
+  await checkTopology(page, origin, REPLICAS)
   await api(page, 'PATCH', `${DEPLOYMENTS}/many`, { spec: { replicas: SCALED_REPLICAS } })
   await waitForRunning(page, SCALED_REPLICAS)
-  await topology(page, origin, SCALED_REPLICAS)
+  await checkTopology(page, origin, SCALED_REPLICAS)
   await deleteDeployment(page)
 }
 

@@ -1,6 +1,6 @@
-// The view of one object: facts, manifest, edit and conflict, Secrets, events, relations, history, logs, terminal, commands, actions.
-// As part of the quickstart (a Deployment `web` with two pods in each of three members, another image in member2), or alone:
-// node e2e/object.mjs <address with token> <folder for screenshots>
+// The page of an object: overview, manifest, edits and conflicts, Secrets, events, related objects, history, logs, terminal, commands, actions.
+// Run by quickstart.mjs, or alone: node e2e/object.mjs <address with token> <folder for screenshots>
+// The fleet has a Deployment `web` with two pods in each of three members, and another image in member2.
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -12,25 +12,25 @@ const CONTROL_PLANE = '@control-plane'
 const MAX_HEAP_BYTES = 150 << 20
 
 /** Checks all tabs on a signed-in page. `problems` is the list to which `runInBrowser` adds the errors that the page logs. */
-export async function object(page, origin, pictures, problems) {
+export async function checkObject(page, origin, pictures, problems) {
   await page.goto(origin)
   const pod = await podOfWeb(page)
-  await overview(page, origin, pod, pictures)
-  await manifest(page, origin, pod, pictures)
-  await edit(page, origin, pictures, problems)
-  await conflict(page, origin, pictures, problems)
-  await secret(page, origin, pictures)
-  await events(page, origin, pod)
-  await related(page, origin, pictures)
-  await history(page, origin, pictures)
-  await logs(page, origin, pod, pictures)
-  await manyLines(page, origin, pod)
+  await checkOverview(page, origin, pod, pictures)
+  await checkManifest(page, origin, pod, pictures)
+  await checkEdit(page, origin, pictures, problems)
+  await checkConflict(page, origin, pictures, problems)
+  await checkSecret(page, origin, pictures)
+  await checkEvents(page, origin, pod)
+  await checkRelated(page, origin, pictures)
+  await checkHistory(page, origin, pictures)
+  await checkLogs(page, origin, pod, pictures)
+  await checkManyLines(page, origin, pod)
   await checkLogPosition(page, origin, pod)
-  await terminal(page, origin, pod, pictures)
-  await commands(page, origin, pod)
-  await actions(page, origin, pictures, problems)
-  await refusals(page, origin, pod)
-  await languages(page, origin, pod)
+  await checkTerminal(page, origin, pod, pictures)
+  await checkCommands(page, origin, pod)
+  await checkActions(page, origin, pictures, problems)
+  await checkDisabledActions(page, origin, pod)
+  await checkLanguages(page, origin, pod)
   // Restore the previous state.
   for (const path of [`configmaps/${EDITED}`, 'secrets/hidden']) await api(page, 'DELETE', `${MEMBER}/api/v1/namespaces/default/${path}`)
 }
@@ -51,7 +51,7 @@ const WEB = { apiVersion: 'apps/v1', resource: 'deployments', name: 'web' }
 const parameter = (page, name) => new URL(page.url()).searchParams.get(name)
 const waitForParameter = (page, name, value) => page.waitForURL((url) => url.searchParams.get(name) === value)
 
-async function overview(page, origin, pod, pictures) {
+async function checkOverview(page, origin, pod, pictures) {
   await show(page, origin, { resource: 'pods', name: pod })
   await page.getByRole('table', { name: 'Conditions' }).getByRole('row', { name: /^Ready True/ }).waitFor()
   await page.getByRole('table', { name: 'Containers' }).getByRole('link', { name: 'nginx:1.25' }).waitFor()
@@ -71,7 +71,7 @@ async function overview(page, origin, pod, pictures) {
   await page.getByRole('heading', { name: `Pod ${pod}` }).waitFor()
 }
 
-async function manifest(page, origin, pod, pictures) {
+async function checkManifest(page, origin, pod, pictures) {
   await show(page, origin, { resource: 'pods', name: pod, tab: 'yaml' })
   const code = page.locator('.editor')
   await code.getByText('metadata', { exact: true }).waitFor()
@@ -114,7 +114,7 @@ async function rewriteManifest(page, change) {
   await paste(content, change(text))
 }
 
-async function edit(page, origin, pictures, problems) {
+async function checkEdit(page, origin, pictures, problems) {
   await api(page, 'POST', `${MEMBER}/api/v1/namespaces/default/configmaps`, CONFIG)
   await show(page, origin, { resource: 'configmaps', name: EDITED, tab: 'yaml' })
   await page.getByRole('button', { name: 'Edit' }).click()
@@ -125,7 +125,7 @@ async function edit(page, origin, pictures, problems) {
   await page.getByRole('button', { name: 'Preview' }).click()
   await page.getByRole('alert').waitFor()
   await page.getByRole('button', { name: 'Discard' }).click()
-  // The palette opens the editor as well.
+  // The palette also opens the editor.
   await page.getByRole('button', { name: 'Edit' }).waitFor()
   await page.keyboard.press('Control+k')
   await page.getByRole('dialog').getByRole('option').filter({ hasText: /^Edit/ }).filter({ hasText: `ConfigMap ${EDITED}` }).click()
@@ -157,7 +157,7 @@ async function edit(page, origin, pictures, problems) {
   assert.equal(parameter(page, 'edit'), null)
 }
 
-async function conflict(page, origin, pictures, problems) {
+async function checkConflict(page, origin, pictures, problems) {
   const path = `${MEMBER}/api/v1/namespaces/default/configmaps/${EDITED}`
   await show(page, origin, { resource: 'configmaps', name: EDITED, tab: 'yaml', edit: 'true' })
   await rewriteManifest(page, (text) => text.replace('colour: blue', 'colour: green').replace('size: small', 'size: large'))
@@ -181,7 +181,7 @@ async function conflict(page, origin, pictures, problems) {
   assert.deepEqual((await api(page, 'GET', path)).data, { colour: 'green', shape: 'round', size: 'large' })
 }
 
-async function secret(page, origin, pictures) {
+async function checkSecret(page, origin, pictures) {
   const body = { apiVersion: 'v1', kind: 'Secret', metadata: { name: 'hidden' }, stringData: { password: 'correct-horse' } }
   await api(page, 'POST', `${MEMBER}/api/v1/namespaces/default/secrets`, body)
   const query = encodeURIComponent('kind:secret name:=hidden')
@@ -221,13 +221,13 @@ async function secret(page, origin, pictures) {
   page.off('response', recordResponse)
 }
 
-async function events(page, origin, pod) {
+async function checkEvents(page, origin, pod) {
   await show(page, origin, { resource: 'pods', name: pod, tab: 'events' })
   await page.getByRole('table', { name: 'Events' }).getByRole('cell', { name: 'Scheduled', exact: true }).waitFor()
   await assertAccessible(page)
 }
 
-async function related(page, origin, pictures) {
+async function checkRelated(page, origin, pictures) {
   await show(page, origin, { ...WEB, tab: 'related' })
   const graph = page.getByRole('group', { name: 'Related objects' })
   const set = graph.getByRole('link', { name: /^ReplicaSet · member1 web-.*is owned by Deployment web/ })
@@ -248,7 +248,7 @@ async function related(page, origin, pictures) {
   await assertAccessible(page)
 }
 
-async function history(page, origin, pictures) {
+async function checkHistory(page, origin, pictures) {
   await show(page, origin, { resource: 'configmaps', name: EDITED, tab: 'history' })
   const versions = page.getByRole('table', { name: 'Versions' })
   await versions.getByRole('row').nth(3).waitFor()
@@ -280,7 +280,7 @@ async function history(page, origin, pictures) {
   await assertAccessible(page)
 }
 
-async function logs(page, origin, pod, pictures) {
+async function checkLogs(page, origin, pod, pictures) {
   // The logs of a template are those of its copies in all clusters.
   await show(page, origin, { ...WEB, cluster: CONTROL_PLANE, tab: 'logs', tail: '5' })
   const lines = page.locator('.log .line')
@@ -350,13 +350,13 @@ async function logs(page, origin, pod, pictures) {
   await page.getByText(/previous terminated container .* not found/).first().waitFor()
 }
 
-/** More lines than the page keeps: the oldest are dropped, and the scroll position stays. */
-async function manyLines(page, origin, pod) {
-  const MANY = 45_000
+/** A log with more lines than the page keeps: the oldest lines are dropped, and the scroll position stays. */
+async function checkManyLines(page, origin, pod) {
+  const LINES = 45_000
   await page.route(/v1alpha1\/logs\?/, (route) => {
     const source = { cluster: 'member1', namespace: 'default', pod, container: 'web' }
     const line = (nth) => ({ ...source, time: new Date(1_767_225_600_000 + nth).toISOString().replace('Z', '000000Z'), text: `${nth} ${'x'.repeat(100)}` })
-    const body = [['joined', source], ...Array.from({ length: MANY }, (_, nth) => ['line', line(nth)]), ['line', { ...line(MANY), text: 'y'.repeat(64 << 10), cut: true }], ['done', { lines: MANY, logs: 1, refused: 0 }]]
+    const body = [['joined', source], ...Array.from({ length: LINES }, (_, nth) => ['line', line(nth)]), ['line', { ...line(LINES), text: 'y'.repeat(64 << 10), cut: true }], ['done', { lines: LINES, logs: 1, refused: 0 }]]
     const text = body.map(([event, data]) => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`).join('')
     return route.fulfill({ body: text, contentType: 'text/event-stream' })
   })
@@ -373,7 +373,7 @@ async function manyLines(page, origin, pod) {
   await page.unroute(/v1alpha1\/logs\?/)
 }
 
-async function terminal(page, origin, pod, pictures) {
+async function checkTerminal(page, origin, pod, pictures) {
   await page.addInitScript(() => {
     const Real = window.WebSocket
     window.sockets = []
@@ -387,9 +387,9 @@ async function terminal(page, origin, pod, pictures) {
         super.send(message)
       }
     }
-    // Shorten the keepalive interval.
+    // The keepalive interval of 25 s is shortened.
     const setRealInterval = window.setInterval
-    window.setInterval = (act, pause, ...args) => setRealInterval(act, pause === 25_000 ? 200 : pause, ...args)
+    window.setInterval = (callback, delay, ...args) => setRealInterval(callback, delay === 25_000 ? 200 : delay, ...args)
   })
   await show(page, origin, { resource: 'pods', name: pod, tab: 'terminal' })
   await page.getByText(/^connected: /).waitFor()
@@ -429,7 +429,7 @@ async function terminal(page, origin, pod, pictures) {
   await page.getByText('connected: sh').waitFor()
 }
 
-async function commands(page, origin, pod) {
+async function checkCommands(page, origin, pod) {
   const expectedCommands = [
     ['overview', {}, `kubectl --context member1 -n default describe pods/${pod}`],
     ['yaml', {}, `crowsnest get pods/${pod} -n default --cluster member1 -o yaml`],
@@ -464,7 +464,7 @@ const OWN_DEPLOYMENT = {
   },
 }
 
-async function actions(page, origin, pictures, problems) {
+async function checkActions(page, origin, pictures, problems) {
   const path = `${MEMBER}/apis/apps/v1/namespaces/default/deployments`
   const read = () => api(page, 'GET', `${path}/own`)
   await api(page, 'POST', path, OWN_DEPLOYMENT)
@@ -510,7 +510,7 @@ async function actions(page, origin, pictures, problems) {
 }
 
 /** Actions that the cluster denies are disabled with a reason. */
-async function refusals(page, origin, pod) {
+async function checkDisabledActions(page, origin, pod) {
   await page.route(/selfsubjectaccessreviews$/, async (route) => {
     const { verb, subresource } = JSON.parse(route.request().postData()).spec.resourceAttributes
     const allowed = verb === 'get' && subresource === undefined
@@ -537,7 +537,7 @@ async function refusals(page, origin, pod) {
   await page.unroute(/selfsubjectaccessreviews$/)
 }
 
-async function languages(page, origin, pod) {
+async function checkLanguages(page, origin, pod) {
   await show(page, origin, { resource: 'pods', name: pod })
   await setPreference(page, 'Language', 'zh-CN')
   await page.getByRole('link', { name: '关联' }).waitFor()
@@ -548,5 +548,5 @@ async function languages(page, origin, pod) {
 
 if (isMain(import.meta)) {
   const [address, pictures] = process.argv.slice(2)
-  await runSignedIn(address, (page, origin, problems) => object(page, origin, pictures, problems), { pictures })
+  await runSignedIn(address, (page, origin, problems) => checkObject(page, origin, pictures, problems), { pictures })
 }

@@ -1,4 +1,4 @@
-// Signs in at an identity provider, and out again: node e2e/oidc.mjs <address> <issuer>
+// Signs in at an identity provider, and signs out. Run by tests/tests/oidc.rs: node e2e/oidc.mjs <address> <issuer>
 import assert from 'node:assert/strict'
 import { runInBrowser, signOut } from './browser.mjs'
 
@@ -18,6 +18,7 @@ async function signInAndOut(page, origin) {
     await page.locator('main h1').first().waitFor({ state: 'attached' })
   }
   assert.equal(await page.locator('.session-ended').count(), 0)
+  // Scripts can read no cookie and no token. The text of a JWT begins with eyJ.
   const readable = await page.evaluate(() => JSON.stringify([document.cookie, { ...localStorage }, { ...sessionStorage }]))
   assert.ok(readable.startsWith('["",') && !readable.includes('eyJ'), readable)
 
@@ -29,7 +30,7 @@ async function signInAndOut(page, origin) {
   await page.goto(searchUrl)
   await page.getByRole('link', { name: 'Sign in with 127.0.0.1' }).waitFor()
 
-  // A callback for a sign-in that was not started here.
+  // A callback of a sign-in that this browser did not start is rejected.
   await page.goto(`${origin}/ui/oidc/callback?code=a&state=b`)
   await page.getByRole('alert').getByText('has not started a sign-in here').waitFor()
   await page.getByRole('link', { name: 'Sign in again' }).click()

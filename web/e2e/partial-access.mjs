@@ -90,9 +90,9 @@ async function checkOneMember(page, userPage, origin, name, pictures) {
   for (const [path, body] of objects) await api(page, 'POST', path, body, [201, 409])
   const pods = 'kind%3Apod+label%3Aapp%3Dweb'
   for (let total = 0; total !== 2; ) total = (await api(userPage, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${pods}`)).total
-  // The member accepts access reviews for the user after the fleet has granted impersonation.
-  const deniedPath = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/namespaces/default/pods'
-  for (let kind = 'Status'; kind === 'Status'; ) kind = (await api(userPage, 'GET', deniedPath, undefined, [200, 403])).kind
+  // The member accepts requests of the user once the fleet has granted impersonation there.
+  const podsPath = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/namespaces/default/pods'
+  for (let kind = 'Status'; kind === 'Status'; ) kind = (await api(userPage, 'GET', podsPath, undefined, [200, 403])).kind
   await userPage.goto(`${origin}/search?q=${pods}`)
   await userPage.getByText(/^2 objects in/).waitFor()
   await userPage.locator('.row:not(.head) [data-column=name] a').first().click()
@@ -107,14 +107,14 @@ async function checkOneMember(page, userPage, origin, name, pictures) {
   for (const [path] of objects.reverse()) await api(page, 'DELETE', `${path}/${name}`)
 }
 
-/** A member accepts requests and never responds: pages that need it report this, and all others work. */
-export async function checkUnresponsiveMember(page, origin, problems, shot) {
+/** If a member accepts requests and never responds, pages that need it report this, and all other pages work. */
+export async function checkUnresponsiveMember(page, origin, problems, saveScreenshot) {
   const sim = (...fault) => execFileSync(process.env.CROWSNEST_BINARY, ['sim', 'member3', ...fault])
   sim('silence')
   try {
     await page.goto(`${origin}/drift?${WEB}&cluster=member3`)
     await page.getByRole('alert').getByText(/member3 did not respond|member3 does not respond/).waitFor()
-    await shot('unresponsive')
+    await saveScreenshot('unresponsive')
     await page.getByRole('navigation', { name: 'Cluster', exact: true }).getByRole('link', { name: 'member2' }).click()
     await page.getByText('In sync').waitFor()
     // The cached revisions of an object in the member are shown although the member does not respond.

@@ -1,5 +1,5 @@
 // The fleet and propagation views: problems, explanations, previews, and changes.
-// As part of the quickstart, or alone: node e2e/propagation.mjs <address with token> <folder for screenshots>
+// Run by quickstart.mjs, or alone: node e2e/propagation.mjs <address with token> <folder for screenshots>
 // The fleet has the Deployment default/web with its policy and override, as created by tests/tests/quickstart.rs.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
@@ -13,55 +13,55 @@ const CLUSTERS = '/apis/cluster.karmada.io/v1alpha1/clusters'
 const REBALANCERS = '/apis/apps.karmada.io/v1alpha1/workloadrebalancers'
 
 /** Checks all views on a signed-in page. `problems` is the list to which `runInBrowser` adds the errors that the page logs. */
-export async function propagationViews(page, origin, pictures, problems) {
-  const shot = (name) => page.screenshot({ path: join(pictures, `propagation-${name}.png`), fullPage: true })
+export async function checkPropagation(page, origin, pictures, problems) {
+  const saveScreenshot = (name) => page.screenshot({ path: join(pictures, `propagation-${name}.png`), fullPage: true })
   await page.goto(origin)
   await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Fleet', exact: true }).click()
-  await overview(page, origin, shot)
+  await checkOverview(page, origin, saveScreenshot)
   const visit = async (step, picture) => {
     await step(page, origin, problems)
     await assertAccessible(page)
-    if (picture) await shot(picture)
+    if (picture) await saveScreenshot(picture)
   }
-  await visit(clusterGroups)
-  await visit(cluster, 'cluster')
-  await visit(nodes)
-  await visit(events, 'events')
-  await visit(joining)
-  await visit(policies)
-  await visit(bindings)
-  await visit(why, 'why')
-  await visit(topology, 'topology')
+  await visit(checkClusterGroups)
+  await visit(checkCluster, 'cluster')
+  await visit(checkNodes)
+  await visit(checkEvents, 'events')
+  await visit(checkJoinPage)
+  await visit(checkPolicies)
+  await visit(checkBindings)
+  await visit(checkExplanation, 'why')
+  await visit(checkTopology, 'topology')
   await visit(checkSuspension, 'suspended')
   await deleteSuspended(page)
-  await visit(drift, 'drift')
-  await draft(page, origin, problems, shot)
-  await concurrentChange(page, origin, problems)
-  await visit(deletion)
-  await visit(failover, 'failover')
-  await visit(quotas, 'quotas')
-  await visit(rebalance, 'rebalance')
-  await palette(page, origin)
-  await languages(page, origin, problems, shot)
+  await visit(checkDrift, 'drift')
+  await checkDraft(page, origin, problems, saveScreenshot)
+  await checkConcurrentChange(page, origin, problems)
+  await visit(checkDeletion)
+  await visit(checkFailover, 'failover')
+  await visit(checkQuotas, 'quotas')
+  await visit(checkRebalance, 'rebalance')
+  await checkPalette(page, origin)
+  await checkLanguages(page, origin, problems, saveScreenshot)
   await checkOneNamespace(page, origin, pictures, problems)
-  if (process.env.CROWSNEST_BINARY) await checkUnresponsiveMember(page, origin, problems, shot)
+  if (process.env.CROWSNEST_BINARY) await checkUnresponsiveMember(page, origin, problems, saveScreenshot)
 }
 
 const heading = (page, name) => page.getByRole('heading', { level: 1, name })
 const table = (page, name) => page.getByRole('table', { name })
 
-async function overview(page, origin, shot) {
+async function checkOverview(page, origin, saveScreenshot) {
   await heading(page, 'Fleet').waitFor()
   const rows = table(page, 'Clusters').locator('tr[data-cluster]')
   await rows.nth(2).waitFor()
   const row = page.locator('tr[data-cluster=member1]')
   await row.getByText('✓ Ready').waitFor()
-  // Capacity as text, not by colour alone; age of the data.
+  // The capacity is shown as text, not only by colour, with the age of the data.
   await row.getByRole('meter', { name: 'CPU requested, member1' }).waitFor()
   assert.match(await row.getByRole('meter').first().getAttribute('aria-valuetext'), /of .*%/)
   await row.getByText(/\d+s ago/).waitFor()
   await page.getByText('3 of 3 ready').waitFor()
-  // Clusters have a name, a colour and a shape, the same in all views.
+  // A cluster has the same colour and shape in all views.
   const marks = () =>
     page.locator('[data-cluster] .cluster').evaluateAll((elements) => Object.fromEntries(elements.map((element) => [element.textContent, element.querySelector('svg').getAttribute('fill') + element.querySelector('path').getAttribute('d')])))
   const overviewMarks = await marks()
@@ -79,7 +79,7 @@ async function overview(page, origin, shot) {
   const problem = table(page, 'Problems').locator('tr[data-problem=unscheduled]')
   await problem.waitFor()
   await assertAccessible(page)
-  await shot('fleet')
+  await saveScreenshot('fleet')
   await problem.getByRole('link', { name: 'Unscheduled bindings' }).click()
   await page.waitForURL(/is%3Aunscheduled/)
   await page.locator('.hits .row', { hasText: 'nowhere-configmap' }).waitFor()
@@ -91,7 +91,7 @@ async function overview(page, origin, shot) {
 }
 
 /** Clusters can be grouped. The URL contains the grouping and the collapsed groups; groups can be collapsed with the keyboard. */
-async function clusterGroups(page, origin) {
+async function checkClusterGroups(page, origin) {
   await page.goto(`${origin}/fleet`)
   await page.getByRole('combobox', { name: 'Group by' }).selectOption('Region')
   await page.waitForURL((url) => url.searchParams.get('group') === 'region')
@@ -110,7 +110,7 @@ async function clusterGroups(page, origin) {
   await rows.first().waitFor()
 }
 
-async function cluster(page, origin, problems) {
+async function checkCluster(page, origin, problems) {
   await page.goto(`${origin}/cluster/member3`)
   await heading(page, 'member3').waitFor()
   await page.locator('tr[data-condition=Ready]').getByText('ClusterReady').waitFor()
@@ -150,7 +150,7 @@ async function cluster(page, origin, problems) {
   await dialog.getByRole('button', { name: 'Remove reserved' }).click()
   await dialog.getByRole('button', { name: 'Save' }).click()
   await page.getByText('No taints.').waitFor()
-  // If its status changed between read and write, the write is retried.
+  // If another field of the cluster changes between the page's read and its write, the browser logs a 409, and the page retries the write.
   removeExpected(problems, /409/)
   // The button opens a draft in which the cluster is drained.
   await page.getByRole('button', { name: 'What if it was drained…' }).click()
@@ -160,7 +160,7 @@ async function cluster(page, origin, problems) {
   await editor(page).getByText('NoExecute', { exact: true }).waitFor()
   await page.goBack()
   await heading(page, 'member3').waitFor()
-  // If the cluster was lost, it would keep its workloads, because no ClusterTaintPolicy evicts them.
+  // The workloads of a lost cluster would stay bound to it, because no ClusterTaintPolicy evicts them.
   await page.getByRole('link', { name: 'What if it was lost…' }).first().click()
   await heading(page, 'If cluster member3 was lost').waitFor()
   await page.getByText('cluster member3 would keep its workloads').waitFor()
@@ -181,7 +181,7 @@ async function cluster(page, origin, problems) {
   removeExpected(problems, /409/)
 }
 
-async function nodes(page, origin) {
+async function checkNodes(page, origin) {
   await page.getByRole('link', { name: 'Nodes', exact: true }).click()
   await page.waitForURL(`${origin}/fleet/nodes`)
   await table(page, 'Nodes').locator('tr[data-node]').nth(2).waitFor()
@@ -194,7 +194,7 @@ async function nodes(page, origin) {
   })
 }
 
-async function events(page, origin) {
+async function checkEvents(page, origin) {
   await page.goto(`${origin}/fleet/events`)
   const bars = page.getByRole('img', { name: /Events over time: \d+ warnings, \d+ others/ })
   await bars.waitFor()
@@ -217,7 +217,7 @@ async function events(page, origin) {
   await table(page, /Events over time/).locator('tbody tr').nth(29).waitFor()
 }
 
-async function joining(page, origin) {
+async function checkJoinPage(page, origin) {
   await page.goto(`${origin}/fleet/join`)
   const createButton = page.getByRole('button', { name: 'Create the account and its token' })
   await page.getByRole('textbox').fill('member1')
@@ -232,8 +232,8 @@ async function joining(page, origin) {
   await page.getByText('crowsnest agent --cluster-name edge-1').waitFor()
   await page.getByText('crowsnest join edge-1').waitFor()
   // The account has an agent's permissions and no others; it is deleted again.
-  const rules = await api(page, 'GET', '/apis/rbac.authorization.k8s.io/v1/clusterroles/crowsnest:agent:edge-1')
-  assert.equal(rules.rules.length, 5)
+  const role = await api(page, 'GET', '/apis/rbac.authorization.k8s.io/v1/clusterroles/crowsnest:agent:edge-1')
+  assert.equal(role.rules.length, 5)
   const rbac = '/apis/rbac.authorization.k8s.io/v1'
   for (const path of [`${rbac}/clusterroles`, `${rbac}/clusterrolebindings`, `${rbac}/namespaces/karmada-cluster/roles`, `${rbac}/namespaces/karmada-cluster/rolebindings`]) {
     await api(page, 'DELETE', `${path}/crowsnest:agent:edge-1`)
@@ -241,7 +241,7 @@ async function joining(page, origin) {
   await api(page, 'DELETE', '/api/v1/namespaces/karmada-cluster/serviceaccounts/agent-edge-1')
 }
 
-async function policies(page, origin) {
+async function checkPolicies(page, origin) {
   await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Propagation', exact: true }).click()
   await page.waitForURL(`${origin}/steer`)
   await table(page, 'Policies').locator('tr[data-policy="default/web"]').nth(1).waitFor()
@@ -259,7 +259,7 @@ async function policies(page, origin) {
 }
 
 /** All propagated objects, and a query that filters them. */
-async function bindings(page, origin) {
+async function checkBindings(page, origin) {
   await page.goto(`${origin}/steer/bindings`)
   const rows = table(page, 'Bindings').locator('tr[data-binding]')
   const web = page.locator('tr[data-binding=web-deployment]')
@@ -273,7 +273,7 @@ async function bindings(page, origin) {
   await page.waitForURL(/tab=placement/)
 }
 
-async function why(page, origin) {
+async function checkExplanation(page, origin) {
   await page.goto(`${origin}/why?${WEB}`)
   await table(page, 'Policies that select it').locator('tr[data-outcome=Claimed], tr[data-outcome=Chosen]').getByText('won').waitFor()
   // A policy for all Deployments is less precise than one by name; the page shows this.
@@ -313,7 +313,7 @@ function policy(name, kind, apiVersion, clusterNames) {
   }
 }
 
-async function topology(page, origin) {
+async function checkTopology(page, origin) {
   await page.goto(`${origin}/topology?${WEB}`)
   const tree = page.getByRole('tree', { name: 'Topology of web' })
   const items = tree.getByRole('treeitem')
@@ -343,7 +343,7 @@ async function topology(page, origin) {
   await page.getByText('1 more cluster is collapsed').waitFor()
 }
 
-async function drift(page, origin) {
+async function checkDrift(page, origin) {
   await page.goto(`${origin}/drift?${WEB}&cluster=member2`)
   await page.getByRole('heading', { name: /Drift in member2/ }).waitFor()
   await page.getByText('In sync').waitFor()
@@ -404,7 +404,7 @@ data:
   colour: green
 `
 
-async function draft(page, origin, problems, shot) {
+async function checkDraft(page, origin, problems, saveScreenshot) {
   await page.goto(`${origin}/plan?new=PropagationPolicy`)
   await editor(page).getByText('PropagationPolicy', { exact: true }).waitFor()
   const apply = page.getByRole('button', { name: 'Apply', exact: true })
@@ -417,7 +417,7 @@ async function draft(page, origin, problems, shot) {
   await page.getByRole('button', { name: 'line 12' }).click()
   assert.match(await page.evaluate(() => document.activeElement.shadowRoot.querySelector('.cm-activeLine').textContent), /clusterAfinity/)
   removeExpected(problems, /40[0-9]|422|500/)
-  // Invalid YAML as well.
+  // Invalid YAML is also marked.
   await replaceDraft(page, 'spec: [')
   await page.getByRole('alert').getByText(/line 1/).waitFor()
   await assertAccessible(page)
@@ -436,7 +436,7 @@ async function draft(page, origin, problems, shot) {
   for (const member of ['member2', 'member3']) await planned.locator(`tr[data-cluster=${member}][data-change=Added]`).waitFor()
   assert.equal(await planned.locator('tr[data-cluster=member1][data-change=Added]').count(), 0)
   await assertAccessible(page)
-  await shot('plan')
+  await saveScreenshot('plan')
   await planned.locator('tr[data-cluster=member2]').getByRole('button', { name: 'Manifest' }).click()
   await page.getByRole('dialog').locator('.cm-content').getByText('colour').waitFor()
   await page.keyboard.press('Escape')
@@ -454,7 +454,7 @@ async function draft(page, origin, problems, shot) {
   await page.waitForURL(/\/policy\?/)
 }
 
-async function concurrentChange(page, origin, problems) {
+async function checkConcurrentChange(page, origin, problems) {
   await page.goto(`${origin}/policy?kind=PropagationPolicy&namespace=default&name=drafted`)
   await page.getByRole('link', { name: 'Edit…' }).click()
   await editor(page).getByText('resourceVersion', { exact: true }).waitFor()
@@ -478,7 +478,7 @@ async function concurrentChange(page, origin, problems) {
   removeExpected(problems, /409/)
 }
 
-async function deletion(page, origin, problems) {
+async function checkDeletion(page, origin, problems) {
   await page.goto(`${origin}/policy?kind=PropagationPolicy&namespace=default&name=drafted`)
   await page.getByRole('link', { name: 'Delete…' }).click()
   await heading(page, 'If PropagationPolicy default/drafted was deleted').waitFor()
@@ -496,7 +496,7 @@ async function deletion(page, origin, problems) {
 }
 
 /** The response with the bindings is generated, so that the displayed values do not depend on the run. */
-async function failover(page, origin) {
+async function checkFailover(page, origin) {
   const evictingBindingsUrl = /v1alpha1\/export\?.*is%3Aevicting/
   const task = { fromCluster: 'member1', purgeMode: 'Gracefully', replicas: 2, reason: 'TaintUntolerated', producer: 'TaintManager', gracePeriodSeconds: 600 }
   const binding = {
@@ -518,7 +518,7 @@ async function failover(page, origin) {
   await page.unroute(evictingBindingsUrl)
 }
 
-async function quotas(page, origin) {
+async function checkQuotas(page, origin) {
   await api(page, 'POST', `${POLICIES}/federatedresourcequotas`, {
     apiVersion: 'policy.karmada.io/v1alpha1',
     kind: 'FederatedResourceQuota',
@@ -549,7 +549,7 @@ async function quotas(page, origin) {
   await api(page, 'DELETE', `${POLICIES}/federatedresourcequotas/team`)
 }
 
-async function rebalance(page, origin) {
+async function checkRebalance(page, origin) {
   await page.goto(`${origin}/steer/rebalance`)
   const create = page.getByRole('button', { name: 'Create' })
   assert.match((await create.getAttribute('title')) ?? '', /Select a workload/)
@@ -564,7 +564,7 @@ async function rebalance(page, origin) {
   await api(page, 'DELETE', `${REBALANCERS}/again`)
 }
 
-async function palette(page, origin) {
+async function checkPalette(page, origin) {
   const findEntry = async (text) => {
     await page.keyboard.press('Control+k')
     await page.getByRole('dialog').getByRole('combobox').fill(text)
@@ -581,14 +581,14 @@ async function palette(page, origin) {
   assert.equal(await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Fleet', exact: true }).getAttribute('aria-current'), 'page')
 }
 
-async function languages(page, origin, problems, shot) {
+async function checkLanguages(page, origin, problems, saveScreenshot) {
   await page.goto(`${origin}/why?${WEB}`)
   await setPreference(page, 'Language', 'zh-CN')
   await page.getByRole('heading', { name: '选择它的策略' }).waitFor()
   await setPreference(page, '主题', 'dark')
   await page.locator('html[data-theme=dark]').waitFor()
   await assertAccessible(page)
-  await shot('why-dark-zh')
+  await saveScreenshot('why-dark-zh')
   for (const path of ['/fleet', '/steer', '/plan?new=OverridePolicy', `/topology?${WEB}`]) {
     await page.goto(origin + path)
     await page.locator('main h1').waitFor()
@@ -600,5 +600,5 @@ async function languages(page, origin, problems, shot) {
 
 if (isMain(import.meta)) {
   const [address, pictures] = process.argv.slice(2)
-  await runSignedIn(address, (page, origin, problems) => propagationViews(page, origin, pictures, problems), { pictures })
+  await runSignedIn(address, (page, origin, problems) => checkPropagation(page, origin, pictures, problems), { pictures })
 }

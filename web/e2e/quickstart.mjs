@@ -1,17 +1,18 @@
-// The checks of the quickstart in a real browser, beginning with the first pages that a new user sees: node e2e/quickstart.mjs <address with token> <folder for screenshots>
+// All checks of the quickstart in a real browser, beginning with the first pages that a new user sees. Run by tests/tests/quickstart.rs:
+// node e2e/quickstart.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { runSignedIn } from './browser.mjs'
 import { checkConnection } from './connection.mjs'
-import { home } from './home.mjs'
-import { object } from './object.mjs'
+import { checkHome } from './home.mjs'
+import { checkObject } from './object.mjs'
 import { checkManyRows } from './scroll.mjs'
-import { shell } from './shell.mjs'
-import { propagationViews } from './propagation.mjs'
+import { checkShell } from './shell.mjs'
+import { checkPropagation } from './propagation.mjs'
 
 /** The first pages of a new user. */
-async function firstPages(page) {
-  // Fleet: three clusters, live counts.
+async function checkFirstPages(page) {
+  // The home page: all three clusters are ready.
   for (const member of ['member1', 'member2', 'member3']) {
     await page.locator(`[data-cluster="${member}"] .pill.good`).waitFor()
   }
@@ -45,11 +46,11 @@ const [address, pictures] = process.argv.slice(2)
 await runSignedIn(
   address,
   async (page, origin, problems) => {
-    await firstPages(page)
-    await propagationViews(page, origin, pictures, problems)
-    await object(page, origin, pictures, problems)
-    await home(page, origin, pictures)
-    await shell(page, origin, pictures)
+    await checkFirstPages(page)
+    await checkPropagation(page, origin, pictures, problems)
+    await checkObject(page, origin, pictures, problems)
+    await checkHome(page, origin, pictures)
+    await checkShell(page, origin, pictures)
     await checkConnection(page, origin, problems)
     await checkManyRows(page, origin)
   },

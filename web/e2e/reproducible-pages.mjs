@@ -1,4 +1,4 @@
-// Pages that look the same in each run and on each machine: fixed clock, time zone, fonts and random values; no animations.
+// Makes pages look the same in each run and on each machine: with a fixed clock, time zone, fonts and random values, and without animations.
 import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 

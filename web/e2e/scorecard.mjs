@@ -1,5 +1,5 @@
-// Twenty features that users of fleet UIs value, each shown and asserted.
-// As part of tests/tests/tasks.rs, which prepares the fleet: node e2e/scorecard.mjs <address with token> <folder for screenshots>
+// Shows and checks twenty features that are important to users of fleet UIs.
+// Run by tests/tests/tasks.rs, which prepares the fleet: node e2e/scorecard.mjs <address with token> <folder for screenshots>
 // With UPDATE_SCREENSHOTS=1, it takes the pictures of docs/UI.md.
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'

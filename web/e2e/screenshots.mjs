@@ -5,9 +5,9 @@ import { encode } from 'fast-png'
 import pixelmatch from 'pixelmatch'
 import { PNG } from 'pngjs'
 
-/** Maximum distance of the colours of equal pixels, from 0 to 1. Pixels of antialiased edges are ignored. */
+/** Colour distance, from 0 to 1, up to which two pixels are considered equal. Pixels of antialiased edges are ignored. */
 const THRESHOLD = 0.03
-/** Largest share of pixels that may differ. */
+/** Maximum share of pixels that may differ. */
 const TOLERANCE = 0.00005
 export const isUpdate = process.env.UPDATE_SCREENSHOTS === '1'
 /**
@@ -17,7 +17,7 @@ export const isUpdate = process.env.UPDATE_SCREENSHOTS === '1'
 const COMPARISON_TIMEOUT_MS = isUpdate ? 3_000 : 20_000
 /** Maximum number of colours of a palette. */
 const MAX_COLOURS = 256
-/** Maximum difference of a channel, from 0 to 255, between colours that are merged. It is far below `THRESHOLD`. */
+/** Initial maximum difference of a channel, from 0 to 255, up to which colours are merged. It is far below `THRESHOLD`. */
 const MERGED_DISTANCE = 4
 
 export class Expectation {
@@ -76,7 +76,7 @@ export async function writePicture(file, screenshot) {
   await writeFile(file, encodePng(PNG.sync.read(screenshot)))
 }
 
-/** Encodes a PNG file with a palette, a quarter of the size of one without. The colours of antialiased edges are merged with similar ones. */
+/** Encodes a PNG file with a palette, which makes it four times smaller. Similar colours, such as those of antialiased edges, are merged. */
 function encodePng({ width, height, data }) {
   const pixels = Uint32Array.from({ length: width * height }, (_, nth) => data.readUInt32BE(nth * 4))
   const counts = new Map()

@@ -1,5 +1,5 @@
-// Scrolls to the end of a result of 100,000 rows, and checks the page's memory and the duration of each frame.
-// As part of the quickstart, or alone: node e2e/scroll.mjs <address with token>
+// Scrolls to the end of a result of 100,000 rows, and checks the page's memory and its CPU time per frame.
+// Run by quickstart.mjs, or alone: node e2e/scroll.mjs <address with token>
 import assert from 'node:assert/strict'
 import { isMain, runSignedIn } from './browser.mjs'
 
@@ -9,9 +9,9 @@ export const ROW_HEIGHT = 28
 const MAX_HEAP_BYTES = 150 << 20
 /** Maximum number of rows in the document. */
 export const MAX_RENDERED_ROWS = 120
-/** Maximum CPU time of the page's main thread per frame while scrolling with a wheel, in milliseconds: two frames at 60 Hz, for slow machines. */
+/** Maximum CPU time of the page's main thread per frame while scrolling with a wheel, in milliseconds: the time of two frames at 60 Hz, to allow for slow machines. */
 const MAX_FRAME_MS = 33
-/** Maximum factor by which frames with a larger scroll distance may be slower: the number of rendered rows is bounded. */
+/** Maximum ratio of the CPU time per frame with a larger scroll distance to that with a wheel. The page renders a limited number of rows per frame. */
 const MAX_FRAME_FACTOR = 3
 
 /** Returns a route handler that generates the server's responses to a query with this number of hits. */
@@ -84,7 +84,7 @@ export async function checkManyRows(page, origin) {
     assert.ok(result.rendered < MAX_RENDERED_ROWS, `${description}: ${result.rendered} rows are rendered at a time`)
     return perFrame('TaskDuration')
   }
-  // Distances per frame of scrolling with a wheel and with a finger, and a larger one to the end of the list.
+  // The distances per frame are those of a wheel, of a touch screen, and a larger one to the end of the list.
   const wheelFrameMs = await measureScroll('four rows per frame', 4 * ROW_HEIGHT, MAX_FRAME_MS, 120)
   await measureScroll('twenty rows per frame', 20 * ROW_HEIGHT, MAX_FRAME_FACTOR * wheelFrameMs, 120)
   await measureScroll('two hundred rows per frame', 200 * ROW_HEIGHT, MAX_FRAME_FACTOR * wheelFrameMs)

@@ -1,5 +1,5 @@
-// The parts that all views share and the tools for search results: navigation, breadcrumbs, drawer, histogram, time selection, and the layout on a phone.
-// As part of the quickstart, or alone: node e2e/shell.mjs <address with token> <folder for screenshots>
+// Elements of all views and tools for search results: navigation, breadcrumbs, drawer, histogram, time selection, and the layout on a phone.
+// Run by quickstart.mjs, or alone: node e2e/shell.mjs <address with token> <folder for screenshots>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { assertAccessible, isMain, setPreference, runSignedIn } from './browser.mjs'
@@ -15,23 +15,23 @@ const OTHER_VIEWS = ['/fleet/join', '/steer/rebalance', '/policy?kind=Propagatio
 const MAX_TABS_TO_RESULTS = 12
 
 /** Checks all features on a signed-in page. */
-export async function shell(page, origin, pictures) {
-  await navigation(page, origin)
-  await drawer(page, origin, pictures)
-  await rowKeys(page, origin)
-  await tabStops(page, origin)
-  await histogram(page, origin, pictures)
-  await bulkActions(page, origin, pictures)
-  await objectPage(page, origin, pictures)
-  await analysis(page, origin, pictures)
-  await density(page, origin)
-  await phone(page, origin, pictures)
-  await otherViews(page, origin)
+export async function checkShell(page, origin, pictures) {
+  await checkNavigation(page, origin)
+  await checkDrawer(page, origin, pictures)
+  await checkRowKeys(page, origin)
+  await checkTabStops(page, origin)
+  await checkHistogram(page, origin, pictures)
+  await checkBulkActions(page, origin, pictures)
+  await checkObjectPage(page, origin, pictures)
+  await checkAnalysisViews(page, origin, pictures)
+  await checkDensity(page, origin)
+  await checkPhoneLayout(page, origin, pictures)
+  await checkOtherViews(page, origin)
 }
 
 const queryOf = (page) => new URL(page.url()).searchParams.get('q')
 
-async function navigation(page, origin) {
+async function checkNavigation(page, origin) {
   await page.goto(`${origin}/cluster/member1`)
   const main = page.getByRole('navigation', { name: 'Main' })
   const crumbs = page.getByRole('navigation', { name: 'Breadcrumbs' })
@@ -55,7 +55,7 @@ async function navigation(page, origin) {
 }
 
 /** The drawer shows the selected result; the Back button restores the selection in the list. */
-async function drawer(page, origin, pictures) {
+async function checkDrawer(page, origin, pictures) {
   await page.goto(`${origin}/search?q=${encodeURIComponent('kind:pod label:app=web sort:name,cluster')}`)
   await page.locator('#row-1 [data-column=name]').waitFor()
   await page.keyboard.press('Escape')
@@ -84,8 +84,8 @@ async function drawer(page, origin, pictures) {
   await peek.waitFor({ state: 'detached' })
 }
 
-/** The keys e and s open the editor of the selected result and the dialog that scales it; Back returns to the row. */
-async function rowKeys(page, origin) {
+/** The key e opens the editor of the selected result, and s the dialog that scales it. The Back button returns to the row. */
+async function checkRowKeys(page, origin) {
   await page.goto(`${origin}/search?q=${encodeURIComponent('kind:deployment name:=web cluster:member1,member2 sort:cluster')}`)
   await page.locator('#row-1 [data-column=name]').waitFor()
   for (const key of ['Escape', 'Escape', 'j', 'j']) await page.keyboard.press(key)
@@ -109,8 +109,8 @@ async function rowKeys(page, origin) {
   await active.waitFor()
 }
 
-/** There are few tab stops between the search box and the results, although facets have many values, and a link skips them. */
-async function tabStops(page, origin) {
+/** There are few tab stops between the search box and the results, although facets have many values. A link skips these stops. */
+async function checkTabStops(page, origin) {
   await page.goto(`${origin}/search?q=${encodeURIComponent('kind:pod OR kind:node OR kind:event')}`)
   await page.getByRole('listbox', { name: /^Results over time/ }).waitFor()
   await page.getByRole('complementary', { name: 'Facets' }).getByRole('button').first().waitFor()
@@ -131,7 +131,7 @@ async function tabStops(page, origin) {
   await grid.and(page.locator(':focus')).waitFor()
 }
 
-async function histogram(page, origin, pictures) {
+async function checkHistogram(page, origin, pictures) {
   await page.goto(`${origin}/search?q=${encodeURIComponent('kind:pod')}`)
   const bars = page.getByRole('listbox', { name: /^Results over time: [\d,]+$/ })
   await bars.waitFor()
@@ -162,7 +162,7 @@ async function histogram(page, origin, pictures) {
 }
 
 /** An action on several selected results is checked with a dry run in each cluster before it can be confirmed. */
-async function bulkActions(page, origin, pictures) {
+async function checkBulkActions(page, origin, pictures) {
   await page.goto(`${origin}/search?q=${encodeURIComponent('kind:deployment name:=web cluster:member1,member2')}`)
   await page.locator('#row-1 [data-column=name]').waitFor()
   await page.keyboard.press('Escape')
@@ -185,7 +185,7 @@ async function bulkActions(page, origin, pictures) {
 }
 
 /** The page of an object links to its copies and to all its views. */
-async function objectPage(page, origin, pictures) {
+async function checkObjectPage(page, origin, pictures) {
   await page.goto(`${origin}/object?${WEB}`)
   const copies = page.getByRole('navigation', { name: 'In other clusters' })
   await copies.getByRole('link', { name: 'member2 2/2' }).waitFor()
@@ -202,7 +202,7 @@ async function objectPage(page, origin, pictures) {
 }
 
 /** The views Paths, Who can and Assistants, which the palette opens by name. */
-async function analysis(page, origin, pictures) {
+async function checkAnalysisViews(page, origin, pictures) {
   const dialog = page.getByRole('dialog', { name: 'Commands and short queries' })
   const choose = async (name) => {
     await page.keyboard.press('Control+k')
@@ -258,7 +258,7 @@ async function analysis(page, origin, pictures) {
   await assertAccessible(page)
 }
 
-async function density(page, origin) {
+async function checkDensity(page, origin) {
   await page.goto(`${origin}/search?q=${encodeURIComponent('kind:pod')}`)
   const row = page.locator('.hits .row:not(.head)').first()
   await row.waitFor()
@@ -275,8 +275,8 @@ async function waitForContent(page) {
   await page.waitForFunction(() => document.querySelector('main .skeleton') === null)
 }
 
-/** Checks the views that `phone` does not check. Together, both check all views that the page defines; signin.mjs checks unknown paths. */
-async function otherViews(page, origin) {
+/** Checks the views that `checkPhoneLayout` does not check. Together, both check all views that the page defines; signin.mjs checks unknown paths. */
+async function checkOtherViews(page, origin) {
   const views = [...VIEWS, ...OTHER_VIEWS].map((view) => view.replace(/\?.*/, ''))
   assert.deepEqual((await readRoutes()).filter((route) => !views.some((view) => route.test(view))), [], 'views that are not checked')
   for (const view of OTHER_VIEWS) {
@@ -287,7 +287,7 @@ async function otherViews(page, origin) {
 }
 
 /** No view is wider than the screen; the navigation is at the bottom. */
-async function phone(page, origin, pictures) {
+async function checkPhoneLayout(page, origin, pictures) {
   const before = page.viewportSize()
   await page.setViewportSize({ width: 390, height: 844 })
   for (const view of VIEWS) {
@@ -306,5 +306,5 @@ async function phone(page, origin, pictures) {
 
 if (isMain(import.meta)) {
   const [address, pictures] = process.argv.slice(2)
-  await runSignedIn(address, (page, origin) => shell(page, origin, pictures), { pictures })
+  await runSignedIn(address, (page, origin) => checkShell(page, origin, pictures), { pictures })
 }

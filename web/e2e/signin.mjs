@@ -1,5 +1,5 @@
 // Signing in with a kubeconfig's client certificate, a session that expires while a page is open, and the content security policy.
-// As part of tests/tests/signin.rs: node e2e/signin.mjs <address> <kubeconfig> <folder for screenshots> <token>
+// Run by tests/tests/signin.rs: node e2e/signin.mjs <address> <kubeconfig> <folder for screenshots> <token>
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -18,7 +18,7 @@ const kubeconfigInput = (page) => page.getByLabel('Or a kubeconfig')
 const toFile = (text) => ({ name: 'config', mimeType: 'application/yaml', buffer: Buffer.from(text) })
 const waitForSignIn = (page) => page.locator('.who', { hasText: /\S/ }).waitFor()
 
-async function refusals(page, origin) {
+async function checkRefusals(page, origin) {
   await page.goto(origin)
   await page.getByLabel('Token of the control plane').fill('nobodys')
   await page.getByRole('button', { name: 'Sign in' }).click()
@@ -39,7 +39,7 @@ async function refusals(page, origin) {
 }
 
 /** A URL with a token signs in only after confirmation. */
-async function signInLink(page, origin) {
+async function checkSignInLink(page, origin) {
   const signInUrl = `${origin}/#token=${token}`
   const cookies = () => page.context().cookies()
   // A change of the fragment alone does not load a page.
@@ -65,7 +65,7 @@ async function signInLink(page, origin) {
 }
 
 /** The user signs in with a client certificate. Scripts can read neither the certificate nor the session cookie. */
-async function certificate(page, origin) {
+async function checkClientCertificate(page, origin) {
   const text = await readFile(kubeconfig, 'utf8')
   assert.match(text, /client-certificate-data/)
   assert.doesNotMatch(text, /token:/)
@@ -80,7 +80,7 @@ async function certificate(page, origin) {
 }
 
 /** Unsaved input survives the end of a session: the user signs in again in another tab and continues. */
-async function endedSession(page, origin) {
+async function checkEndedSession(page, origin) {
   await page.goto(`${origin}/plan?new=PropagationPolicy`)
   const editor = page.getByRole('textbox', { name: 'Draft' })
   await editor.getByText('PropagationPolicy', { exact: true }).waitFor()
@@ -104,7 +104,7 @@ async function endedSession(page, origin) {
 }
 
 /** Every response has the content security policy, and the browser enforces it. */
-async function policy(page, origin) {
+async function checkContentSecurityPolicy(page, origin) {
   const responses = []
   const recordResponse = (response) => responses.push(response)
   page.on('response', recordResponse)
@@ -151,15 +151,15 @@ async function policy(page, origin) {
   assert.equal(crossSiteResponse.headers()['access-control-allow-origin'], undefined)
 }
 
-/** True for errors that the browser logs because these checks provoke refused requests. */
+/** True for errors that the browser logs for requests that these checks expect to be refused. */
 const isExpectedProblem = (problem) => /status of 4(00|03|04|22)|Content Security Policy|127\.0\.0\.1:9/.test(problem)
 
 async function checkSignIn(page, origin) {
-  await refusals(page, origin)
-  await signInLink(page, origin)
-  await certificate(page, origin)
-  await endedSession(page, origin)
-  await policy(page, origin)
+  await checkRefusals(page, origin)
+  await checkSignInLink(page, origin)
+  await checkClientCertificate(page, origin)
+  await checkEndedSession(page, origin)
+  await checkContentSecurityPolicy(page, origin)
   await signOut(page)
   await page.getByLabel('Token of the control plane').waitFor()
   assert.deepEqual(await page.context().cookies(), [])

@@ -1,5 +1,5 @@
 // The five main tasks of a new user, each within a limited number of steps. A step is a click, a typed text with Enter, or a key.
-// As part of tests/tests/tasks.rs, which prepares the fleet: node e2e/tasks.mjs <address with token> <folder for screenshots>
+// Run by tests/tests/tasks.rs, which prepares the fleet: node e2e/tasks.mjs <address with token> <folder for screenshots>
 // With UPDATE_SCREENSHOTS=1, it takes the pictures of docs/UI.md.
 import assert from 'node:assert/strict'
 import { assertAccessible, runSignedIn } from './browser.mjs'
@@ -12,7 +12,7 @@ class Task {
     Object.assign(this, { page, name, maxSteps, steps: 0 })
   }
 
-  /** Performs one action of the user, and waits until the element `effect` is shown. */
+  /** Performs one action of the user, and waits until the element `effect`, its result, is shown. */
   async step(action, effect) {
     this.steps += 1
     assert.ok(this.steps <= this.maxSteps, `${this.name} takes more than ${this.maxSteps} steps`)

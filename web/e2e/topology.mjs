@@ -21,15 +21,15 @@ const POLICY = {
   spec: { resourceSelectors: [{ apiVersion: 'apps/v1', kind: 'Deployment', name: NAME }], placement: { clusterAffinity: { clusterNames: ['member2', 'member3'] } } },
 }
 
-/** Width and dashes of an edge, which are visible without colours. */
-function readMark(page, selector) {
+/** The width and the dashes of an edge, by which it can be recognized without colours. */
+function readStroke(page, selector) {
   return page.locator(`.topology .edge${selector}`).first().evaluate((edge) => {
     const { strokeWidth, strokeDasharray } = getComputedStyle(edge)
     return `${strokeWidth} ${strokeDasharray}`
   })
 }
 
-/** Edges of targets that fail or are suspended have their own marks, and a target with fewer replicas than desired is not shown as healthy. */
+/** Edges of failing and of suspended targets have different strokes, and a target with fewer replicas than desired is not shown as healthy. */
 export async function checkSuspension(page, origin) {
   await api(page, 'POST', POLICIES, POLICY)
   await api(page, 'POST', DEPLOYMENTS, deploymentWith(4))
@@ -38,26 +38,26 @@ export async function checkSuspension(page, origin) {
   const item = (name) => tree.getByRole('treeitem', { name })
   for (const cluster of ['member2', 'member3']) await item(new RegExp(`^✓ Cluster 4/4 ${cluster}`)).waitFor()
   const edge = (kind) => page.locator(`.topology .edge.${kind}`).first()
-  const marks = [await readMark(page, ':not(.failing, .suspended)')]
+  const strokes = [await readStroke(page, ':not(.failing, .suspended)')]
 
-  // The response with a target that is not applied is generated, because the fleet applies all.
+  // The response is modified, because all targets in the fleet are applied.
   await page.route(EXPLANATION, async (route) => {
     const response = await route.fetch()
     const explanation = await response.json()
     explanation.targets.find(({ cluster }) => cluster === 'member2').applied = false
     await route.fulfill({ response, json: explanation })
   })
-  // A straight edge has no height, so that it is not visible in the sense of Playwright.
+  // Playwright considers a straight edge hidden, because its height is 0.
   await edge('failing').waitFor({ state: 'attached' })
-  marks.push(await readMark(page, '.failing'))
+  strokes.push(await readStroke(page, '.failing'))
   await item(/^✗ Cluster 4\/4 member2/).waitFor()
   await page.unroute(EXPLANATION)
   await edge('failing').waitFor({ state: 'detached' })
 
   await api(page, 'PATCH', `${POLICIES}/${NAME}`, { spec: { suspension: { dispatching: true } } })
   await edge('suspended').waitFor({ state: 'attached' })
-  marks.push(await readMark(page, '.suspended'))
-  assert.equal(new Set(marks).size, 3, marks.join('; '))
+  strokes.push(await readStroke(page, '.suspended'))
+  assert.equal(new Set(strokes).size, 3, strokes.join('; '))
   await item(/Work suspended /).first().waitFor()
   await api(page, 'PATCH', `${DEPLOYMENTS}/${NAME}`, { spec: { replicas: 8 } })
   for (const cluster of ['member2', 'member3']) await item(new RegExp(`^✗ Cluster 4/8 ${cluster}`)).waitFor()
@@ -65,7 +65,7 @@ export async function checkSuspension(page, origin) {
   assert.equal(await item(/^✓ (Cluster|Work)/).count(), 0)
 }
 
-/** Deletes the objects of `checkSuspension`. */
+/** Deletes the objects that `checkSuspension` created. */
 export async function deleteSuspended(page) {
   await api(page, 'PATCH', `${POLICIES}/${NAME}`, { spec: { suspension: null } })
   await api(page, 'DELETE', `${DEPLOYMENTS}/${NAME}`)

@@ -1,5 +1,5 @@
 // Compares screenshots of twelve views, in both themes and on two screens, with the expected ones in the folder `visual`.
-// As part of tests/tests/visual.rs, which prepares the fleet: node e2e/visual.mjs <address with token> <folder for screenshots>
+// Run by tests/tests/visual.rs, which prepares the fleet: node e2e/visual.mjs <address with token> <folder for screenshots>
 // With UPDATE_SCREENSHOTS=1, it replaces expected screenshots that differ.
 import assert from 'node:assert/strict'
 import { mkdir, readdir } from 'node:fs/promises'

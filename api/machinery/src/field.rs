@@ -40,7 +40,7 @@ impl FieldErrorKind {
     }
 
     /// The `reason` of the cause in a `Status`.
-    pub fn cause(self) -> &'static str {
+    pub fn cause_reason(self) -> &'static str {
         match self {
             Self::NotFound => "FieldValueNotFound",
             Self::Required => "FieldValueRequired",
@@ -222,14 +222,14 @@ fn is_printable(c: char) -> bool {
     !format!("a{c}").escape_debug().to_string().contains("\\u{")
 }
 
-/// A value as Go's JSON encoder prints it, with fields in declaration order.
+/// A value as Go's JSON encoder prints it, with fields in declaration order. A single string is not escaped for HTML.
 pub fn go_json<V: Serialize + ?Sized>(value: &V) -> String {
     let text = serde_json::to_string(value).unwrap_or_else(|error| format!("<{error}>"));
     if text.starts_with('"') {
         return text;
     }
-    // Go's encoder makes JSON safe for HTML and JavaScript. A string outside of objects and lists is returned before
-    // this, since `go_quote` formats it.
+    // Go's encoder makes JSON safe for HTML and JavaScript. Single strings are returned above without this, because
+    // `go_value` quotes them with `go_quote`.
     let escapes =
         [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
     escapes.into_iter().fold(text, |text, (from, to)| text.replace(from, to))

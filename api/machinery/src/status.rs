@@ -67,7 +67,7 @@ pub struct Cause {
 
 impl From<&FieldError> for Cause {
     fn from(error: &FieldError) -> Self {
-        Self { reason: error.kind.cause().to_owned(), message: error.body(), field: error.field.clone() }
+        Self { reason: error.kind.cause_reason().to_owned(), message: error.body(), field: error.field.clone() }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::names::format::{dns1123_label, dns1123_subdomain};
+use crate::names::format::{validate_dns1123_label, validate_dns1123_subdomain};
 
 /// Group whose members are authorized for everything.
 pub const MASTERS: &str = "system:masters";
@@ -32,7 +32,7 @@ pub fn extra_header_key(key: &str) -> String {
 /// the prefix: both parts must be valid, as in `serviceaccount.SplitUsername` of k8s.io/apiserver.
 pub fn parse_service_account_user(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
-    let is_valid = dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty();
+    let is_valid = validate_dns1123_label(namespace).is_empty() && validate_dns1123_subdomain(name).is_empty();
     is_valid.then_some((namespace, name))
 }
 

@@ -72,7 +72,7 @@ fn validate_path(path: &str, field: &str) -> Vec<FieldError> {
             errors.push(invalid(format!("segment[{index}] may not be empty")));
             continue;
         }
-        let problems = format::dns1123_subdomain(segment).into_iter();
+        let problems = format::validate_dns1123_subdomain(segment).into_iter();
         errors.extend(problems.map(|problem| invalid(format!("segment[{index}]: {problem}"))));
     }
     errors
@@ -93,7 +93,7 @@ pub fn validate_review_versions(versions: &[String], recognized_versions: &[&str
             errors.push(FieldError::invalid(item_field, version, "duplicate version"));
             continue;
         }
-        let problems = format::dns1035_label(version).into_iter();
+        let problems = format::validate_dns1035_label(version).into_iter();
         errors.extend(problems.map(|problem| FieldError::invalid(&item_field, version, problem)));
     }
     if !versions.iter().any(|version| recognized_versions.contains(&version.as_str())) {

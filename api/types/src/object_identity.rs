@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crowsnest_apimachinery::names::ObjectKey;
-use crowsnest_apimachinery::names::format::dns1123_subdomain;
+use crowsnest_apimachinery::names::format::validate_dns1123_subdomain;
 use crowsnest_apimachinery::unstructured;
 use serde_json::Value;
 
@@ -61,7 +61,8 @@ impl<'a> ObjectIdentity<'a> {
 
     /// Key of the binding with Karmada's name, `<name>-<kind>`; [`Self::hash_suffixed_binding_key`] if that is not a valid name.
     pub fn default_binding_key(&self) -> BindingKey {
-        let default = Some(binding_name(self.kind, self.name)).filter(|name| dns1123_subdomain(name).is_empty());
+        let default =
+            Some(binding_name(self.kind, self.name)).filter(|name| validate_dns1123_subdomain(name).is_empty());
         BindingKey::new(self.namespace, default.unwrap_or_else(|| self.hash_suffixed_name()))
     }
 
@@ -75,7 +76,7 @@ impl<'a> ObjectIdentity<'a> {
     pub fn work_name(&self, binding: &str) -> String {
         let suffixed = self.hash_suffixed_name();
         let default = (binding != suffixed).then(|| work_name(self.kind, self.name, self.namespace));
-        default.filter(|name| dns1123_subdomain(name).is_empty()).unwrap_or(suffixed)
+        default.filter(|name| validate_dns1123_subdomain(name).is_empty()).unwrap_or(suffixed)
     }
 
     /// `<name>-<8 hexadecimal digits>`, a valid name of any object. The digits are the FNV-1a hash (32 bits) of the
@@ -145,7 +146,7 @@ mod tests {
         let parts: Vec<&str> = object.split(' ').map(|part| if part == "-" { "" } else { part }).collect();
         let identity = ObjectIdentity::new(parts[0], parts[1], parts[2], parts[3]);
         let assert_name = |key: BindingKey, expected: &str| {
-            assert_eq!((key.namespace.as_str(), dns1123_subdomain(&key.name)), (parts[2], vec![]));
+            assert_eq!((key.namespace.as_str(), validate_dns1123_subdomain(&key.name)), (parts[2], vec![]));
             assert!(key.name.starts_with(expected), "{}", key.name);
         };
         assert_name(identity.default_binding_key(), default);

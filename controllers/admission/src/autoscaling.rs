@@ -48,7 +48,7 @@ fn default_metric() -> MetricSpec {
 
 pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
     let hpa: FederatedHPA = decode(&request.object)?;
-    let mut errors = metadata::validate(&hpa.metadata, true, format::dns1123_subdomain);
+    let mut errors = metadata::validate(&hpa.metadata, true, format::validate_dns1123_subdomain);
     errors.extend(validate_spec(&hpa.spec));
     let replicas = [
         ("status.currentReplicas", hpa.status.current_replicas.unwrap_or_default()),
@@ -222,7 +222,7 @@ fn validate_source(metric: &MetricSpec, source: &str, path: &str) -> Vec<FieldEr
         if resource.container.is_empty() {
             errors.push(FieldError::required(field, "must specify a container"));
         } else {
-            let problems = format::dns1123_label(&resource.container).into_iter();
+            let problems = format::validate_dns1123_label(&resource.container).into_iter();
             errors.extend(problems.map(|problem| FieldError::invalid(&field, &resource.container, problem)));
         }
         errors.extend(validate_resource_target(&resource.target, path));
@@ -234,7 +234,7 @@ fn validate_container_resource(name: &str, field: &str) -> Vec<FieldError> {
     if name.is_empty() {
         return vec![FieldError::required(field, "must specify a resource name")];
     }
-    let problems = format::qualified_name(name);
+    let problems = format::validate_qualified_name(name);
     if !problems.is_empty() {
         return problems.into_iter().map(|problem| FieldError::invalid(field, name, problem)).collect();
     }

@@ -65,7 +65,7 @@ pub fn canonicalize(cluster: &mut Cluster, now: &Time) {
 /// Validates a Cluster.
 pub fn validate(cluster: &Cluster) -> Vec<FieldError> {
     let spec = &cluster.spec;
-    let mut errors = metadata::validate(&cluster.metadata, false, format::cluster_name);
+    let mut errors = metadata::validate(&cluster.metadata, false, format::validate_cluster_name);
     if spec.sync_mode.as_str().is_empty() {
         errors.push(FieldError::required("spec.syncMode", ""));
     }
@@ -126,7 +126,7 @@ fn validate_proxy(proxy: &str, field: &str) -> Option<FieldError> {
 fn validate_location(spec: &ClusterSpec) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut check = |field: &str, value: &str| {
-        let problems = format::label_value(value);
+        let problems = format::validate_label_value(value);
         if !problems.is_empty() {
             errors.push(FieldError::invalid(field, value, problems.join("; ")));
         }
@@ -150,7 +150,7 @@ fn validate_taints(taints: &[Taint], path: &str) -> Vec<FieldError> {
         let path = format!("{path}[{index}]");
         errors.extend(metadata::validate_label_name(&taint.key, &format!("{path}.key")));
         let value = taint.value.as_deref().unwrap_or_default();
-        let problems = format::label_value(value);
+        let problems = format::validate_label_value(value);
         if !problems.is_empty() {
             errors.push(FieldError::invalid(format!("{path}.value"), value, problems.join(";")));
         }

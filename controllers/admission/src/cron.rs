@@ -1,4 +1,5 @@
-//! CronFederatedHPA: validation of scheduled scaling of workloads and FederatedHPAs.
+//! CronFederatedHPA: validation of scheduled scaling of workloads and FederatedHPAs. Schedules have the dialect of the
+//! Go module gronx, with which Karmada's webhook validates them.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use super::{Outcome, Refusal, Request, autoscaling, metadata};
 
 pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
     let cron: CronFederatedHPA = decode(&request.object)?;
-    let mut errors = metadata::validate(&cron.metadata, true, format::dns1123_subdomain);
+    let mut errors = metadata::validate(&cron.metadata, true, format::validate_dns1123_subdomain);
     errors.extend(validate_spec(&cron.spec));
     Refusal::check(&errors).map(|()| Outcome::Unchanged)
 }

@@ -16,7 +16,7 @@ use super::{Operation, Outcome, Refusal, Request, metadata};
 
 pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
     let ingress: MultiClusterIngress = decode(&request.object)?;
-    let mut errors = metadata::validate(&ingress.metadata, true, format::dns1123_subdomain);
+    let mut errors = metadata::validate(&ingress.metadata, true, format::validate_dns1123_subdomain);
     errors.extend(validate_spec(&ingress.spec));
     if request.operation == Operation::Update {
         let ingresses = ingress.status.load_balancer.iter().flat_map(|status| status.ingress.iter().flatten());
@@ -38,7 +38,7 @@ pub(super) fn validate_addresses<'a>(
         }
         if let Some(host) = host.filter(|host| !host.is_empty()) {
             let field = format!("{path}.hostname");
-            errors.extend(to_invalid_errors(format::dns1123_subdomain(host), &field, host));
+            errors.extend(to_invalid_errors(format::validate_dns1123_subdomain(host), &field, host));
             if is_address(host) {
                 errors.push(FieldError::invalid(field, host, "must be a DNS name, not an IP address"));
             }
@@ -88,7 +88,7 @@ fn validate_spec(spec: &IngressSpec) -> Vec<FieldError> {
         errors.extend(validate_tls(tls, &format!("spec.tls[{index}]")));
     }
     if let Some(class) = &spec.ingress_class_name {
-        errors.extend(to_invalid_errors(format::dns1123_subdomain(class), "spec.ingressClassName", class));
+        errors.extend(to_invalid_errors(format::validate_dns1123_subdomain(class), "spec.ingressClassName", class));
     }
     errors
 }
@@ -98,7 +98,11 @@ fn validate_host(host: &str, field: &str, reject_addresses: bool) -> Vec<FieldEr
     if reject_addresses && is_address(host) {
         errors.push(FieldError::invalid(field, host, "must be a DNS name, not an IP address"));
     }
-    let problems = if host.contains('*') { format::wildcard_subdomain(host) } else { format::dns1123_subdomain(host) };
+    let problems = if host.contains('*') {
+        format::validate_wildcard_subdomain(host)
+    } else {
+        format::validate_dns1123_subdomain(host)
+    };
     errors.extend(to_invalid_errors(problems, field, host));
     errors
 }
@@ -109,7 +113,11 @@ fn validate_tls(tls: &IngressTLS, path: &str) -> Vec<FieldError> {
         errors.extend(validate_host(host, &format!("{path}.hosts[{index}]"), false));
     }
     if let Some(secret) = tls.secret_name.as_deref().filter(|secret| !secret.is_empty()) {
-        errors.extend(to_invalid_errors(format::dns1123_subdomain(secret), &format!("{path}.secretName"), secret));
+        errors.extend(to_invalid_errors(
+            format::validate_dns1123_subdomain(secret),
+            &format!("{path}.secretName"),
+            secret,
+        ));
     }
     errors
 }
@@ -164,16 +172,18 @@ fn validate_service(service: &IngressServiceBackend, path: &str) -> Vec<FieldErr
     if service.name.is_empty() {
         errors.push(FieldError::required(field, ""));
     } else {
-        errors.extend(to_invalid_errors(format::dns1035_label(&service.name), &field, &service.name));
+        errors.extend(to_invalid_errors(format::validate_dns1035_label(&service.name), &field, &service.name));
     }
     let port = service.port.clone().unwrap_or_default();
     let name = port.name.as_deref().unwrap_or_default();
     let number = port.number.unwrap_or_default();
     match (name.is_empty(), number == 0) {
         (false, false) => errors.push(FieldError::invalid(path, "", "cannot set both port name & port number")),
-        (false, true) => {
-            errors.extend(to_invalid_errors(format::port_name(name), &format!("{path}.service.port.name"), name))
-        }
+        (false, true) => errors.extend(to_invalid_errors(
+            format::validate_port_name(name),
+            &format!("{path}.service.port.name"),
+            name,
+        )),
         (true, false) => errors.extend(validate_port_number(number, format!("{path}.service.port.number"))),
         (true, true) => errors.push(FieldError::required(path, "port name or number is required")),
     }
@@ -183,7 +193,7 @@ fn validate_service(service: &IngressServiceBackend, path: &str) -> Vec<FieldErr
 fn validate_resource(resource: &TypedLocalObjectReference, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(group) = &resource.api_group {
-        errors.extend(to_invalid_errors(format::dns1123_subdomain(group), &format!("{path}.apiGroup"), group));
+        errors.extend(to_invalid_errors(format::validate_dns1123_subdomain(group), &format!("{path}.apiGroup"), group));
     }
     for (value, name) in [(&resource.kind, "kind"), (&resource.name, "name")] {
         let field = format!("{path}.{name}");

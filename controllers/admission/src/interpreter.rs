@@ -63,7 +63,7 @@ fn validate_domain(name: &str, field: String) -> Option<FieldError> {
         return Some(FieldError::required(field, ""));
     }
     let domain = name.strip_suffix('.').unwrap_or(name);
-    let problems = format::dns1123_subdomain(domain);
+    let problems = format::validate_dns1123_subdomain(domain);
     if !problems.is_empty() {
         return Some(FieldError::invalid(field, domain, problems.join(",")));
     }

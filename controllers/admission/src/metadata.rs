@@ -24,7 +24,7 @@ pub(super) fn validate(
     match (metadata.namespace.as_deref().unwrap_or_default(), is_namespaced) {
         ("", true) => errors.push(FieldError::required("metadata.namespace", "")),
         (namespace, true) => errors.extend(
-            format::dns1123_label(namespace)
+            format::validate_dns1123_label(namespace)
                 .into_iter()
                 .map(|problem| FieldError::invalid("metadata.namespace", namespace, problem)),
         ),
@@ -45,21 +45,23 @@ pub(super) fn validate_labels(labels: &BTreeMap<String, String>, path: &str) -> 
     let mut errors = Vec::new();
     for (key, value) in labels {
         errors.extend(validate_label_name(key, path));
-        errors.extend(format::label_value(value).into_iter().map(|problem| FieldError::invalid(path, value, problem)));
+        errors.extend(
+            format::validate_label_value(value).into_iter().map(|problem| FieldError::invalid(path, value, problem)),
+        );
     }
     errors
 }
 
 /// Validates the key of a label.
 pub(super) fn validate_label_name(key: &str, path: &str) -> Vec<FieldError> {
-    format::qualified_name(key).into_iter().map(|problem| FieldError::invalid(path, key, problem)).collect()
+    format::validate_qualified_name(key).into_iter().map(|problem| FieldError::invalid(path, key, problem)).collect()
 }
 
 /// Validates keys of annotations, which are case-insensitive, and their total size.
 pub(super) fn validate_annotations(annotations: &BTreeMap<String, String>, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for key in annotations.keys() {
-        let problems = format::qualified_name(&key.to_lowercase());
+        let problems = format::validate_qualified_name(&key.to_lowercase());
         errors.extend(problems.into_iter().map(|problem| FieldError::invalid(path, key, problem)));
     }
     let size: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();

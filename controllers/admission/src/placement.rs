@@ -70,7 +70,7 @@ fn validate_terms(terms: &[ClusterAffinityTerm], path: &str) -> Vec<FieldError> 
     let mut names = BTreeSet::new();
     for (index, term) in terms.iter().enumerate() {
         let path_of_term = format!("{path}[{index}]");
-        for problem in format::qualified_name(&term.affinity_name) {
+        for problem in format::validate_qualified_name(&term.affinity_name) {
             errors.push(FieldError::invalid(&path_of_term, &term.affinity_name, problem));
         }
         if !names.insert(&term.affinity_name) {
@@ -94,7 +94,7 @@ fn validate_overflow(term: &ClusterAffinityTerm, path: &str) -> Vec<FieldError> 
     let mut names = BTreeSet::from([&term.affinity_name]);
     for (index, overflow) in term.overflow_affinities.iter().enumerate() {
         let field = format!("{path}[{index}].affinityName");
-        for problem in format::qualified_name(&overflow.affinity_name) {
+        for problem in format::validate_qualified_name(&overflow.affinity_name) {
             errors.push(FieldError::invalid(&field, &overflow.affinity_name, problem));
         }
         if !names.insert(&overflow.affinity_name) {
@@ -150,7 +150,7 @@ fn validate_workload_affinity(affinity: &WorkloadAffinity, path: &str) -> Vec<Fi
     let anti_affinity_key = affinity.anti_affinity.as_ref().map(|term| &term.group_by_label_key);
     let mut errors = Vec::new();
     for (key, name) in [(affinity_key, "affinity"), (anti_affinity_key, "antiAffinity")] {
-        for problem in key.iter().flat_map(|key| format::qualified_name(key)) {
+        for problem in key.iter().flat_map(|key| format::validate_qualified_name(key)) {
             errors.push(FieldError::invalid(format!("{path}.{name}.groupByLabelKey"), &key, problem));
         }
     }

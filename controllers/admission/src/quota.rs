@@ -95,7 +95,7 @@ fn validate_spec(spec: &FederatedResourceQuotaSpec) -> Vec<FieldError> {
 }
 
 fn validate_cluster(name: &str, path: &str) -> Option<FieldError> {
-    let problems = format::cluster_name(name);
+    let problems = format::validate_cluster_name(name);
     (!problems.is_empty()).then(|| FieldError::invalid(format!("{path}.clusterName"), name, problems.join(",")))
 }
 
@@ -120,12 +120,16 @@ fn validate_list(list: &ResourceList, path: &str) -> Vec<FieldError> {
 /// True for vendor resources such as `example.com/gpu`.
 fn is_extended(name: &str) -> bool {
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
-    !is_native && !name.starts_with("requests.") && format::qualified_name(&format!("requests.{name}")).is_empty()
+    !is_native
+        && !name.starts_with("requests.")
+        && format::validate_qualified_name(&format!("requests.{name}")).is_empty()
 }
 
 fn validate_resource_name(name: &str, field: &str) -> Vec<FieldError> {
-    let mut errors: Vec<FieldError> =
-        format::qualified_name(name).into_iter().map(|problem| FieldError::invalid(field, name, problem)).collect();
+    let mut errors: Vec<FieldError> = format::validate_qualified_name(name)
+        .into_iter()
+        .map(|problem| FieldError::invalid(field, name, problem))
+        .collect();
     if name.contains('/') || is_huge_page(name) {
         return errors;
     }

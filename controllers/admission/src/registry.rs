@@ -9,7 +9,7 @@ use super::{metadata, placement};
 
 /// Validates a ResourceRegistry.
 pub fn validate(registry: &ResourceRegistry) -> Vec<FieldError> {
-    let mut errors = metadata::validate(&registry.metadata, false, format::dns1123_subdomain);
+    let mut errors = metadata::validate(&registry.metadata, false, format::validate_dns1123_subdomain);
     errors.extend(placement::validate_affinity(&registry.spec.target_cluster, "spec.targetCluster"));
     for (index, selector) in registry.spec.resource_selectors.iter().enumerate() {
         errors.extend(validate_selector(selector, &format!("spec.resourceSelectors[{index}]")));
@@ -40,7 +40,7 @@ fn validate_selector(selector: &ResourceSelector, path: &str) -> Vec<FieldError>
     }
     if !selector.namespace.is_empty() {
         let field = format!("{path}.namespace");
-        let problems = format::dns1123_label(&selector.namespace).into_iter();
+        let problems = format::validate_dns1123_label(&selector.namespace).into_iter();
         errors.extend(problems.map(|problem| FieldError::invalid(&field, &selector.namespace, problem)));
     }
     errors

@@ -28,7 +28,7 @@ pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
             errors.push(FieldError::invalid("spec.types", &old.spec.types, detail));
         }
     }
-    errors.extend(metadata::validate(&service.metadata, true, format::dns1035_label));
+    errors.extend(metadata::validate(&service.metadata, true, format::validate_dns1035_label));
     errors.extend(validate_spec(&service.spec));
     if request.operation == Operation::Update {
         let ingresses = service.status.load_balancer.iter().flat_map(|status| status.ingress.iter().flatten());
@@ -61,7 +61,7 @@ fn validate_port<'p>(port: &'p ExposurePort, names: &mut BTreeSet<&'p str>, path
     let mut errors = Vec::new();
     if !port.name.is_empty() {
         let field = format!("{path}.name");
-        let problems = format::dns1123_label(&port.name).into_iter();
+        let problems = format::validate_dns1123_label(&port.name).into_iter();
         errors.extend(problems.map(|problem| FieldError::invalid(&field, &port.name, problem)));
         if !names.insert(&port.name) {
             errors.push(FieldError::duplicate(&field, &port.name));
@@ -73,7 +73,7 @@ fn validate_port<'p>(port: &'p ExposurePort, names: &mut BTreeSet<&'p str>, path
 
 fn validate_clusters(clusters: &[ClusterSelector], path: &str) -> Vec<FieldError> {
     let find_error = |(index, cluster): (usize, &ClusterSelector)| {
-        let problems = format::cluster_name(&cluster.name);
+        let problems = format::validate_cluster_name(&cluster.name);
         let field = format!("{path}[{index}]");
         (!problems.is_empty()).then(|| FieldError::invalid(field, &cluster.name, problems.join(",")))
     };

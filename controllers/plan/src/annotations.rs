@@ -114,16 +114,16 @@ mod tests {
         #[case] value: &str,
         #[case] expected: Option<&str>,
     ) {
-        let now = annotations(&[(key, value)]);
+        let new = annotations(&[(key, value)]);
         let refused: Vec<String> =
             expected.iter().map(|reason| format!("metadata.annotations[{key}]: {reason}")).collect();
         for before in [None, Some(&annotations(&[(key, "other")]))] {
-            let (errors, warnings) = validate_change(Some(&now), before);
+            let (errors, warnings) = validate_change(Some(&new), before);
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), refused);
             assert!(warnings.is_empty());
         }
         // A value that was stored before must not block other changes.
-        let (errors, warnings) = validate_change(Some(&now), Some(&now));
+        let (errors, warnings) = validate_change(Some(&new), Some(&new));
         assert!(errors.is_empty());
         assert_eq!(warnings.len(), refused.len());
         assert!(warnings.iter().all(|warning| warning.contains(key) && warning.contains(&format!("{value:?}"))));

@@ -49,7 +49,7 @@ pub fn observe(
 /// Identity of the object that a workload refers to. `None` if its namespace is invalid.
 pub fn template_of(workload: &ObjectReference) -> Option<ObjectIdentity<'_>> {
     let ObjectReference { api_version, kind, namespace, name } = workload;
-    let is_valid = namespace.is_empty() || format::dns1123_label(namespace).is_empty();
+    let is_valid = namespace.is_empty() || format::validate_dns1123_label(namespace).is_empty();
     is_valid.then(|| ObjectIdentity::new(api_version, kind, namespace, name))
 }
 

@@ -276,10 +276,10 @@ proptest! {
         let held: i32 = kept.iter().map(|target| target.replicas).sum();
         let grows = by_capacity && held <= case.replicas && !is_tiered(&steady);
         if let (Plan::Schedule { clusters, .. }, true) = (&steady, grows) {
-            let now = replicas_by_cluster(clusters);
+            let replicas = replicas_by_cluster(clusters);
             for target in kept {
                 let free_replicas = case.members[&target.name].free_replicas.unwrap_or(case.replicas);
-                let has = now.get(target.name.as_str()).copied().unwrap_or_default();
+                let has = replicas.get(target.name.as_str()).copied().unwrap_or_default();
                 prop_assert!(has >= target.replicas, "{} lost some: {:?}", target.name, clusters);
                 prop_assert!(has <= target.replicas + free_replicas, "{} has too many: {:?}", target.name, clusters);
             }

@@ -73,7 +73,7 @@ pub static FIELDS: &[FieldDefinition] = &[
     field("message", &[], Word, "message of an event or condition"),
     field("select", &[], Output, "show objects of this kind that belong to the matched objects"),
     field("depth", &[], Output, "maximum number of steps of relations"),
-    field("scope", &[], Output, "a saved scope"),
+    field("scope", &[], Output, "name of a saved search that limits the query"),
     field("at", &[], Output, "view as of a time"),
     field("during", &[], Output, "matches at any time in a period: from..to"),
     field("sort", &[], Output, "column to sort by, -column for descending"),

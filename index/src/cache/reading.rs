@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// Number of objects read from the store at once while streaming a list.
 const LIST_CHUNK: usize = 250;
-/// Maximum number of objects that have changed or been deleted since, per page as of a change.
+/// Maximum number of superseded versions that are read for one page of a list as of an earlier change.
 const MAX_SUPERSEDED: usize = 500;
 /// Number of bodies decompressed per task.
 const BODIES_PER_TASK: usize = 64;
@@ -104,7 +104,7 @@ impl GlobalCache {
         }
         let Page { objects: records, next } = collector.into_page();
         let seqs: HashSet<Seq> = records.iter().map(|record| record.seq).collect();
-        let objects = omit_changed(query, &seqs, self.bodies(records).await?)?;
+        let objects = omit_mismatches(query, &seqs, self.bodies(records).await?)?;
         Ok(Page { objects: objects.into_iter().map(StoredObject::from).collect(), next })
     }
 
@@ -155,7 +155,7 @@ impl GlobalCache {
     }
 
     /// True if no deletion after this change has been pruned.
-    pub async fn has_deletions_since(&self, seq: Seq) -> Result<bool, Error> {
+    pub async fn retains_deletions_since(&self, seq: Seq) -> Result<bool, Error> {
         Ok(self.inner.shared.store.pruned_until().await? <= seq)
     }
 
@@ -275,7 +275,7 @@ fn end_of_page<'a>(query: &'a ListQuery, next: Option<&'a (String, String)>) -> 
 
 /// Omits the objects that no longer match. `seqs` are those of matching records: an object with another one has changed
 /// since its record was matched.
-fn omit_changed(query: &ListQuery, seqs: &HashSet<Seq>, objects: Vec<Object>) -> Result<Vec<Object>, Error> {
+fn omit_mismatches(query: &ListQuery, seqs: &HashSet<Seq>, objects: Vec<Object>) -> Result<Vec<Object>, Error> {
     let mut matching = Vec::with_capacity(objects.len());
     for object in objects {
         if seqs.contains(&object.record.seq) || query.matches(&object.record)? {
@@ -348,7 +348,7 @@ mod tests {
         };
         let objects = vec![pod(1, "Running"), pod(12, "Running"), pod(13, "Failed"), pod(4, "Running")];
         let seqs: HashSet<Seq> = [1, 2, 3, 4].map(Seq).into();
-        let found = omit_changed(&query, &seqs, objects).unwrap();
+        let found = omit_mismatches(&query, &seqs, objects).unwrap();
         let names: Vec<&str> = found.iter().map(|object| &*object.record.key.name).collect();
         assert_eq!(names, ["pod-1", "pod-12", "pod-4"]);
     }

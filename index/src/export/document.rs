@@ -111,8 +111,8 @@ struct Metadata<'o> {
 /// Values that are not text are omitted, because a member may send any JSON.
 type Texts<'o> = BTreeMap<Cow<'o, str>, Value>;
 
-/// The document of an object as the cache keeps it, on one line.
-pub fn document(object: &Object) -> Result<Vec<u8>, serde_json::Error> {
+/// Encodes the document of a cached object as JSON on one line.
+pub fn encode_document(object: &Object) -> Result<Vec<u8>, serde_json::Error> {
     let body: Body<'_> = serde_json::from_slice(&object.body)?;
     let texts = |texts: Texts<'_>| -> BTreeMap<String, String> {
         let text = |(key, value): (Cow<'_, str>, Value)| match value {
@@ -153,7 +153,7 @@ mod tests {
     use rstest::rstest;
 
     fn document_of(object: Value) -> Value {
-        serde_json::from_slice(&document(&stored("member1", 7, &object)).unwrap()).unwrap()
+        serde_json::from_slice(&encode_document(&stored("member1", 7, &object)).unwrap()).unwrap()
     }
 
     /// Documents as created by Karmada's `upsert`.
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_document_is_one_line_with_fields_in_the_order_of_karmada() {
         let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"x": "1\n2"}}});
-        let text = String::from_utf8(document(&stored("m", 1, &object)).unwrap()).unwrap();
+        let text = String::from_utf8(encode_document(&stored("m", 1, &object)).unwrap()).unwrap();
         assert_eq!(
             text,
             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"annotations\":{\"resource.karmada.io/cached-from-cluster\":\"m\"},\

@@ -1,6 +1,6 @@
 //! Keeps the indices of a backend, which have Karmada's layout, in sync with the selected objects of the store.
 
-use super::document::{alias_of, document};
+use super::document::{alias_of, encode_document};
 use super::error::{ExportError, ExportFailure};
 use super::progress::{ExportProgress, ExportState};
 use super::selection::Selection;
@@ -468,7 +468,7 @@ impl DeliveryObserver for DeliveryCounter<'_> {
 fn document_change(source: &Source, change: ObjectChange, epoch: u64) -> Result<DocumentChange, DeadLetter> {
     let ObjectChange { seq, key, uid, object, .. } = change;
     let body: Result<Option<Vec<u8>>, Box<dyn std::error::Error>> =
-        object.map(|object| Ok(document(&source.redact(object)?)?)).transpose();
+        object.map(|object| Ok(encode_document(&source.redact(object)?)?)).transpose();
     let seq = DocumentVersion::new(epoch, seq).number();
     match body {
         Ok(body) => Ok(DocumentChange { seq, id: uid, document: body.map(Bytes::from) }),

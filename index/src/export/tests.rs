@@ -2,7 +2,7 @@
 //!
 //! Each scenario ends with engine and store equal: the same documents, created by [`super::document`], under the same uids.
 
-use super::document::document;
+use super::document::encode_document;
 use super::progress::{ExportProgress, ExportState};
 use super::source::Source;
 use super::state::CheckpointStore;
@@ -179,7 +179,7 @@ impl Cache {
         let chosen = |((name, uid), object): (&(String, String), &Value)| {
             let namespace = object["metadata"]["namespace"].as_str().unwrap();
             selected.index_of(&key(name, object), namespace)?;
-            let document = document(&stored(name, 1, object)).unwrap();
+            let document = encode_document(&stored(name, 1, object)).unwrap();
             Some((uid.clone(), serde_json::from_slice(&document).unwrap()))
         };
         self.objects.iter().filter_map(chosen).collect()

@@ -79,8 +79,8 @@ mod tests {
     #[case::first(None, 0, Epochs { first: 10, last: 10 })]
     #[case::again_in_the_same_minute(Some(Epochs { first: 10, last: 10 }), 0, Epochs { first: 10, last: 11 })]
     #[case::later(Some(Epochs { first: 2, last: 3 }), 0, Epochs { first: 2, last: 10 })]
-    #[case::behind_the_engine(None, 500, Epochs { first: 501, last: 501 })]
-    fn epochs_grow(#[case] before: Option<Epochs>, #[case] seen: u64, #[case] expected: Epochs) {
-        assert_eq!(Epochs::next(before, (FIRST_MINUTE + 10) * 60_000 + 5, seen), expected);
+    #[case::behind_the_backend(None, 500, Epochs { first: 501, last: 501 })]
+    fn epochs_grow(#[case] before: Option<Epochs>, #[case] outdated_epoch: u64, #[case] expected: Epochs) {
+        assert_eq!(Epochs::next(before, (FIRST_MINUTE + 10) * 60_000 + 5, outdated_epoch), expected);
     }
 }

@@ -10,8 +10,8 @@
 //! - **Assignment** of clusters is a pure function of the live replicas ([`plan`]): rendezvous hashing, so that a replica that
 //!   joins or leaves moves only its own share. A claim has an epoch that grows with every claim and is checked in each write
 //!   transaction: a replica that lost a claim while it was suspended or disconnected can no longer write.
-//! - **Time.** Other replicas take a cluster over once the lease has expired by the database's clock ([`crowsnest_store::LEASE_DURATION`]). A replica
-//!   without a response stops by its own clock before that ([`STOP_AFTER`]).
+//! - **Time.** Other replicas take a cluster over once its lease ([`crowsnest_store::LEASE_DURATION`]) has expired by the
+//!   database's clock. A replica that gets no response stops before that by its own clock ([`STOP_AFTER`]).
 //! - **An external index** is written by one of the replicas ([`election`]).
 //! - **Readers** of every replica follow the complete change log into their own tail and text index.
 //!

@@ -125,7 +125,8 @@ pub struct CacheOptions {
     /// Name of the search engine: "tantivy" or "opensearch".
     pub index_backend: String,
     pub opensearch: OpenSearchOptions,
-    /// Memory of the text index's writer in bytes; tantivy requires at least 15 MB.
+    /// Memory of the text index's writer in bytes; tantivy requires at least 15 MB. While the index is far behind, it is written
+    /// by several threads with more memory.
     pub text_heap_bytes: usize,
     /// Size in bytes of the text index's filter cache: the matching documents of a filter in each segment.
     pub text_filter_cache_bytes: u64,

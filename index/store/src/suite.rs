@@ -214,17 +214,17 @@ async fn objects_are_found_by_indexed_labels(#[values(BackendKind::Sqlite, Backe
         labelled("d", "4", "1", json!({"a.io/id": "8"})),
     ];
     backend.apply(writes.iter().map(|pod| backend.put(pod)).collect(), "1").await;
-    async fn found(backend: &Backend, label: &str, value: Option<&str>) -> String {
+    async fn names_with_label(backend: &Backend, label: &str, value: Option<&str>) -> String {
         let query = LabelQuery { collection: &pods(), label, value };
         let found = backend.store.records_with_label(&query).await.unwrap();
         found.iter().map(|record| &*record.key.name).collect()
     }
-    assert_eq!(found(&backend, "a.io/id", Some("7")).await, "ac");
-    assert_eq!(found(&backend, "a.io/id", None).await, "acd");
-    assert_eq!(found(&backend, "b.io/id", Some("7")).await, "b");
-    assert_eq!(found(&backend, "of-x", Some("")).await, "c");
-    assert_eq!(found(&backend, "exact", Some("1")).await, "a");
-    assert_eq!(found(&backend, "a.io/id", Some("9")).await, "");
+    assert_eq!(names_with_label(&backend, "a.io/id", Some("7")).await, "ac");
+    assert_eq!(names_with_label(&backend, "a.io/id", None).await, "acd");
+    assert_eq!(names_with_label(&backend, "b.io/id", Some("7")).await, "b");
+    assert_eq!(names_with_label(&backend, "of-x", Some("")).await, "c");
+    assert_eq!(names_with_label(&backend, "exact", Some("1")).await, "a");
+    assert_eq!(names_with_label(&backend, "a.io/id", Some("9")).await, "");
     let query = LabelQuery { collection: &pods(), label: "app", value: Some("c") };
     let refused = backend.store.records_with_label(&query).await.unwrap_err();
     assert_eq!(refused.to_string(), "label app is not indexed");
@@ -236,17 +236,17 @@ async fn objects_are_found_by_indexed_labels(#[values(BackendKind::Sqlite, Backe
         backend.put(&labelled("b", "9", "4", json!({"a.io/id": "7"}))),
     ];
     backend.apply(writes, "4").await;
-    assert_eq!(found(&backend, "a.io/id", Some("7")).await, "b");
-    assert_eq!(found(&backend, "a.io/id", Some("8")).await, "ad");
-    assert_eq!(found(&backend, "b.io/id", None).await, "");
+    assert_eq!(names_with_label(&backend, "a.io/id", Some("7")).await, "b");
+    assert_eq!(names_with_label(&backend, "a.io/id", Some("8")).await, "ad");
+    assert_eq!(names_with_label(&backend, "b.io/id", None).await, "");
 
     // If other labels are configured, existing objects are indexed by them.
     let backend = backend.reopen_with(&["*/id", "app"]).await;
-    assert_eq!(found(&backend, "a.io/id", Some("8")).await, "ad");
+    assert_eq!(names_with_label(&backend, "a.io/id", Some("8")).await, "ad");
     let query = LabelQuery { collection: &pods(), label: "exact", value: None };
     assert!(backend.store.records_with_label(&query).await.is_err());
     backend.store.drop_collection(&pods(), Epoch::UNSHARED, 100, 5).await.unwrap();
-    assert_eq!(found(&backend, "a.io/id", None).await, "");
+    assert_eq!(names_with_label(&backend, "a.io/id", None).await, "");
 }
 
 #[rstest]

@@ -59,8 +59,8 @@ pub fn impersonated_headers(
     Ok(headers)
 }
 
-/// Adds UID and extra in client-go's encoding. They are additional information, because permissions depend on user
-/// and groups; values that no header can hold are omitted.
+/// Adds UID and extra in client-go's encoding. Permissions depend only on user and groups, so values that no
+/// header can hold are omitted.
 fn add_uid_and_extra(caller: &UserInfo, headers: &mut HeaderMap) {
     let mut put = |name: Result<HeaderName, _>, value: &str| {
         if let (Ok(name), Some(value)) = (name, identity_header_value(value)) {

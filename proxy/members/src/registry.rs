@@ -248,15 +248,15 @@ impl MemberChanges {
 
     fn catch_up(&mut self) {
         self.receiver = self.receiver.resubscribe();
-        let now: Members = (**self.fleet.inner.members.load()).clone();
-        let left = self.known.iter().filter(|(name, _)| !now.contains_key(*name));
+        let current: Members = (**self.fleet.inner.members.load()).clone();
+        let left = self.known.iter().filter(|(name, _)| !current.contains_key(*name));
         self.pending.extend(left.map(|(_, member)| MemberChange::Left(Arc::clone(member))));
-        for (name, member) in &now {
+        for (name, member) in &current {
             let joined = !self.known.contains_key(name);
             let member = Arc::clone(member);
             self.pending.push_back(if joined { MemberChange::Joined(member) } else { MemberChange::Changed(member) });
         }
-        self.known = now;
+        self.known = current;
     }
 }
 

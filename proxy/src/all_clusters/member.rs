@@ -30,7 +30,7 @@ const MAX_PAGE_OBJECTS: usize = 200;
 const CONCURRENT_PAGES: usize = 4;
 /// Size limit of a page in bytes. A larger page is requested again with fewer objects.
 const MAX_PAGE_BYTES: usize = 16 << 20;
-/// Divisor of the number of objects after a page that was too large.
+/// Factor by which the number of objects is reduced after a page that was too large.
 const TOO_LARGE_DIVISOR: usize = 8;
 /// Parameters that are set for each member.
 const PARAMETERS_SET_PER_MEMBER: [&str; 9] = [

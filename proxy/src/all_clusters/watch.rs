@@ -347,9 +347,9 @@ impl MergedWatch {
         self.has_ended = true;
     }
 
-    fn append_item(&mut self, kind: &str, item: &Item, version: &str, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn append_item(&mut self, event_type: &str, item: &Item, version: &str, out: &mut Vec<u8>) -> Result<(), Error> {
         let body = item.encode(self.events.shape, &mut self.events.heading, Some(version))?;
-        self.events.append(kind, &body, version, out);
+        self.events.append(event_type, &body, version, out);
         Ok(())
     }
 

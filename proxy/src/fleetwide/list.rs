@@ -208,7 +208,7 @@ impl ListScope {
         let is_sent = |key: &str| key < token.cluster.as_str() || (key == token.cluster && after.ends_with(END));
         let has_left = |key: &str| !is_sent(key) && !keys.iter().any(|current| current == key);
         let is_available = match first.seq(cache.id()) {
-            Some(seq) => cache.has_deletions_since(seq).await?,
+            Some(seq) => cache.retains_deletions_since(seq).await?,
             None => false,
         };
         if !is_available || first.clusters().any(has_left) {

@@ -43,17 +43,17 @@ impl Proxy {
                 None => self.forward_to_control_plane(caller, path, request).await,
             };
         };
-        let only = target_cluster::take_target(&mut request)?;
-        if let Some(name) = &only
+        let target = target_cluster::take_target(&mut request)?;
+        if let Some(name) = &target
             && !self.has_member(caller, name).await
         {
             return Err(Error::ClusterNotFound(name.to_string()));
         }
-        if let Some(name) = &only {
+        if let Some(name) = &target {
             admission::admit(&mut request, name).await?;
         }
-        let view = View::for_request(&self.inner.cache, &native, caller, only.clone()).await;
-        let view = match (view, only) {
+        let view = View::for_request(&self.inner.cache, &native, caller, target.clone()).await;
+        let view = match (view, target) {
             (Some(view), _) => view,
             // A resource that is not cached is read from the named cluster.
             (None, Some(cluster)) if !self.inner.cache.searcher().rules_apply_in(caller, &cluster) => {

@@ -407,7 +407,13 @@ impl Watch {
         }
     }
 
-    fn send_object(&mut self, kind: &str, object: &Object, version: &str, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn send_object(
+        &mut self,
+        event_type: &str,
+        object: &Object,
+        version: &str,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         let cluster = object.record.key.cluster().as_str();
         let body = match self.events.shape {
             Shape::Objects(form) => annotate(&object.body, cluster, Some(version), form)?,
@@ -415,7 +421,7 @@ impl Watch {
                 row(&object.record, &object.body, version, table, jiff::Timestamp::now().as_second())?
             }
         };
-        self.events.append(kind, &body, version, out);
+        self.events.append(event_type, &body, version, out);
         Ok(())
     }
 

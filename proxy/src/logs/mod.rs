@@ -84,6 +84,7 @@ impl LogSummary {
     }
 }
 
+/// Events of the search that selects the pods.
 type Selection = BoxStream<'static, Result<LiveEvent, crowsnest_index::Error>>;
 
 /// The search for pods and the request it serves.

@@ -277,7 +277,7 @@ impl ParameterParser {
             }
             match select.as_deref() {
                 None | Some("pod" | "pods" | "po") => Ok(query),
-                Some(other) => Err(format!("only pods have logs: select:pod instead of select:{other}")),
+                Some(other) => Err(format!("only pods have logs; use select:pod instead of select:{other}")),
             }
         });
         filter.search(query.unwrap_or_default())

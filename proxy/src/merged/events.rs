@@ -36,12 +36,12 @@ impl EventEncoder {
 
     /// Appends an event. `body` is the encoded object, or its row if the watch sends tables; `version` is the
     /// resourceVersion of the table.
-    pub fn append(&mut self, kind: &str, body: &[u8], version: &str, out: &mut Vec<u8>) {
+    pub fn append(&mut self, event_type: &str, body: &[u8], version: &str, out: &mut Vec<u8>) {
         match self.shape {
-            Shape::Objects(_) => append_event(kind, body, out),
+            Shape::Objects(_) => append_event(event_type, body, out),
             Shape::Table(form) => {
                 let table = self.table(form, version, body);
-                append_event(kind, &table, out);
+                append_event(event_type, &table, out);
             }
         }
     }
@@ -92,8 +92,8 @@ pub fn append_error(error: &Error, out: &mut Vec<u8>) {
     append_event("ERROR", error.status().to_string().as_bytes(), out);
 }
 
-fn append_event(kind: &str, object: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
+fn append_event(event_type: &str, object: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("{{\"type\":\"{event_type}\",\"object\":").as_bytes());
     out.extend_from_slice(object);
     out.extend_from_slice(b"}\n");
 }

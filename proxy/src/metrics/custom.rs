@@ -374,7 +374,7 @@ impl Proxy {
                 .map_err(|error| format!("sent an invalid list of metrics: {error}")),
             MemberResponse::Other(StatusCode::NOT_FOUND, _) => Ok(Vec::new()),
             MemberResponse::Other(code, body) => Err(failure_reason(code, &body)),
-            MemberResponse::None(error) => Err(error.to_string()),
+            MemberResponse::NoResponse(error) => Err(error.to_string()),
         }
     }
 
@@ -390,7 +390,7 @@ impl Proxy {
                 }
                 MemberResponse::Other(StatusCode::NOT_FOUND, _) => None,
                 MemberResponse::Other(code, body) => return Err(failure_reason(code, &body)),
-                MemberResponse::None(error) => return Err(error.to_string()),
+                MemberResponse::NoResponse(error) => return Err(error.to_string()),
             };
         self.inner.metrics.update(member, |discovery| discovery.version = Some((Instant::now(), version)));
         Ok(version)
@@ -398,7 +398,7 @@ impl Proxy {
 
     /// The metrics of all Ready members, by name. A member that does not respond contributes its last known
     /// metrics.
-    pub async fn custom_metrics_served(&self) -> Vec<Metric> {
+    pub async fn list_custom_metrics(&self) -> Vec<Metric> {
         let (members, _) = self.ready_members();
         let responses = join_all(members.iter().map(|member| self.find_metrics(member))).await;
         let all = self.inner.fleet.members();
@@ -440,7 +440,7 @@ impl Proxy {
         {
             MemberResponse::Ok(list) => parse_metrics(&list).map_err(|error| error.to_string()),
             MemberResponse::Other(code, body) => Err(failure_reason(code, &body)),
-            MemberResponse::None(error) => Err(error.to_string()),
+            MemberResponse::NoResponse(error) => Err(error.to_string()),
         }
     }
 }

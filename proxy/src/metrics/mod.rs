@@ -59,8 +59,8 @@ pub(crate) enum MemberResponse {
     Ok(Bytes),
     /// A response with a status other than 200, and its body.
     Other(StatusCode, Bytes),
-    /// No response.
-    None(Error),
+    /// The member did not respond.
+    NoResponse(Error),
 }
 
 /// The fields of a `Status` that are used.
@@ -114,8 +114,8 @@ impl Proxy {
         match tokio::time::timeout(timeout, self.send_get(member, identity, path, query, timeout)).await {
             Ok(Ok((StatusCode::OK, body))) => MemberResponse::Ok(body),
             Ok(Ok((code, body))) => MemberResponse::Other(code, body),
-            Ok(Err(error)) => MemberResponse::None(error),
-            Err(_) => MemberResponse::None(unreachable_error(
+            Ok(Err(error)) => MemberResponse::NoResponse(error),
+            Err(_) => MemberResponse::NoResponse(unreachable_error(
                 member.name(),
                 format!("no response within {} s", timeout.as_secs_f32()),
             )),

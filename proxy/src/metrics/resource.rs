@@ -150,7 +150,7 @@ impl Proxy {
                     refusal.get_or_insert(Ok((code, body)));
                     reason
                 }
-                MemberResponse::None(error) => {
+                MemberResponse::NoResponse(error) => {
                     let reason = error.to_string();
                     refusal.get_or_insert(Err(error));
                     reason
@@ -219,7 +219,7 @@ impl ObjectUsage {
                 _ => Ok(Self::Absent),
             },
             MemberResponse::Other(code, body) => Err(failure_reason(code, &body)),
-            MemberResponse::None(error) => Err(error.to_string()),
+            MemberResponse::NoResponse(error) => Err(error.to_string()),
         }
     }
 }

@@ -81,7 +81,7 @@ async fn reads_are_limited_to_what_the_members_allow() {
     let listed = env.proxy.search_cache(&alice, CONFIG_MAPS, request(Method::GET, "labelSelector=app%3Dx", "", None));
     assert_eq!(names(&read(listed.await).await.1), ["m1/both", "m1/only-m1"]);
 
-    // A watch has no other events, and expires when its reader's permissions change.
+    // A watch sends only events of readable objects, and expires when the caller's permissions change.
     let watch = request(
         Method::GET,
         "labelSelector=app%3Dx&watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",

@@ -145,12 +145,12 @@ async fn deleted_events_have_the_last_matching_state() {
         events.iter().map(shown).collect()
     };
     assert_eq!(shown(&events), [json!(["DELETED", "x", "m2"]), json!(["ADDED", "x", "4"])]);
-    let left = events[0]["object"]["metadata"]["resourceVersion"].as_str().unwrap();
-    let versions = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(left).unwrap();
+    let deleted_version = events[0]["object"]["metadata"]["resourceVersion"].as_str().unwrap();
+    let versions = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(deleted_version).unwrap();
     let versions: Value = serde_json::from_slice(&versions).unwrap();
     assert!(versions["m2"].as_str().unwrap().starts_with(&format!("{version}.")), "{versions} {version}");
     // A watch from that version sends the events after it.
-    let mut resumed = env.watch(CONFIG_MAPS, &from(left)).await;
+    let mut resumed = env.watch(CONFIG_MAPS, &from(deleted_version)).await;
     assert_eq!(shown(&next(&mut resumed, 1).await), [json!(["ADDED", "x", "4"])]);
     env.stop().await;
 }
@@ -217,18 +217,18 @@ async fn a_watch_reports_objects_that_enter_and_leave_the_view() {
     let mut env = test_env().await;
     let _collected = keep_collecting(&env);
     register(&mut env, &["m1"]);
-    let one = position(&env).await;
-    let from_one = format!("{LABELLED}&resourceVersion={one}");
-    let mut body = env.watch(CONFIG_MAPS, &from_one).await;
+    let m1_version = position(&env).await;
+    let from_m1 = format!("{LABELLED}&resourceVersion={m1_version}");
+    let mut body = env.watch(CONFIG_MAPS, &from_m1).await;
 
     register(&mut env, &["m1", "m2"]);
     let appeared = ["ADDED m2/both", "ADDED m2/only-m2"];
     assert_eq!(event_summaries(&mut body, 2).await, appeared);
     // A watch that resumes from a version without m2 sends the objects of m2.
-    let mut resumed = env.watch(CONFIG_MAPS, &from_one).await;
+    let mut resumed = env.watch(CONFIG_MAPS, &from_m1).await;
     assert_eq!(event_summaries(&mut resumed, 2).await, appeared);
-    let both = position(&env).await;
-    let from_both = format!("{LABELLED}&resourceVersion={both}");
+    let both_version = position(&env).await;
+    let from_both = format!("{LABELLED}&resourceVersion={both_version}");
     let mut with_both = env.watch(CONFIG_MAPS, &from_both).await;
     update_object(&env, "1").await;
     for body in [&mut body, &mut resumed, &mut with_both] {
@@ -251,15 +251,15 @@ async fn a_watch_reports_objects_that_enter_and_leave_the_view() {
 async fn a_cluster_that_left_sends_no_more_events() {
     let mut env = test_env().await;
     let _collected = keep_collecting(&env);
-    let both = position(&env).await;
-    let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={both}")).await;
+    let start = position(&env).await;
+    let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={start}")).await;
     register(&mut env, &["m1"]);
     assert_eq!(event_summaries(&mut body, 2).await, ["DELETED m2/both", "DELETED m2/only-m2"]);
     let mut follower = env.cache.follow(env.cache.seq());
-    let left = env.members["m2"].admin();
-    create(&left, "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
+    let m2_client = env.members["m2"].admin();
+    create(&m2_client, "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
     await_change(&mut follower, ChangeKind::Added, "late").await;
-    let objects: Api<ConfigMap> = Api::namespaced(left, "default");
+    let objects: Api<ConfigMap> = Api::namespaced(m2_client, "default");
     for name in ["late", "both"] {
         objects.delete(name, &DeleteParams::default()).await.unwrap();
         await_change(&mut follower, ChangeKind::Deleted, name).await;
@@ -274,8 +274,8 @@ async fn a_cluster_that_left_sends_no_more_events() {
 async fn a_version_of_a_leaving_cluster_is_expired() {
     let mut env = test_env().await;
     let _collected = keep_collecting(&env);
-    let both = position(&env).await;
-    let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={both}")).await;
+    let start = position(&env).await;
+    let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={start}")).await;
     register(&mut env, &["m1"]);
     let mut left = Vec::new();
     while left.len() < 2 {
@@ -296,8 +296,8 @@ async fn a_deletion_event_of_a_cluster_that_left_does_not_have_an_earlier_versio
     let mut env = test_env().await;
     let _collected = keep_collecting(&env);
     let objects: Api<ConfigMap> = Api::namespaced(env.members["m2"].admin(), "default");
-    let both = position(&env).await;
-    let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={both}")).await;
+    let start = position(&env).await;
+    let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={start}")).await;
     let mut follower = env.cache.follow(env.cache.seq());
     let patch = Patch::Merge(json!({"data": {"v": "2"}}));
     objects.patch("both", &PatchParams::default(), &patch).await.unwrap();

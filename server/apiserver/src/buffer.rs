@@ -27,12 +27,12 @@ impl Buffer {
         Self { bytes: spare.unwrap_or_else(|| vec![0; BUFFER_SIZE].into_boxed_slice()), start: 0, end: 0 }
     }
 
-    /// The bytes that were added and not consumed.
+    /// The bytes that were added and are not consumed yet.
     pub(crate) fn filled(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// The space after these bytes.
+    /// The free space after the filled bytes.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         &mut self.bytes[self.end..]
     }

@@ -29,7 +29,7 @@ struct History {
     increased_at: Option<u64>,
 }
 
-/// Number of requests that were dropped within a second, counted from the start.
+/// Number of requests that were dropped within a second. Seconds are counted from [`DroppedRequests::started_at`].
 #[derive(Debug, Clone, Copy)]
 struct DroppedInSecond {
     second: u64,

@@ -33,6 +33,8 @@ pub struct PeerAddress(pub IpAddr);
 
 /// Time limit of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for closing an idle connection gracefully.
+const IDLE_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay before the next attempt to accept a connection after a failed one.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Time limit for running requests during a drain.
@@ -49,9 +51,9 @@ pub async fn serve(
     listener: TcpListener,
     tls: Option<Tls>,
     router: Router,
-    cancelled: CancellationToken,
+    stop: CancellationToken,
 ) -> std::io::Result<()> {
-    serve_with_wrapper(listener, tls, router, cancelled, |stream| stream).await
+    serve_with_wrapper(listener, tls, router, stop, |stream| stream).await
 }
 
 /// Like [`serve`], with a wrapper around each accepted socket.
@@ -59,7 +61,7 @@ pub async fn serve_with_wrapper<S>(
     listener: TcpListener,
     tls: Option<Tls>,
     router: Router,
-    cancelled: CancellationToken,
+    stop: CancellationToken,
     wrap: impl Fn(TcpStream) -> S,
 ) -> std::io::Result<()>
 where
@@ -70,15 +72,15 @@ where
     loop {
         let (stream, address) = tokio::select! {
             accepted = accept_connection(&listener) => accepted,
-            () = cancelled.cancelled() => break,
+            () = stop.cancelled() => break,
         };
         let stream = wrap(stream);
-        let (router, acceptor, cancelled) = (router.clone(), acceptor.clone(), cancelled.clone());
+        let (router, acceptor, stop) = (router.clone(), acceptor.clone(), stop.clone());
         let mut peer = http::Extensions::new();
         peer.insert(PeerAddress(address.ip()));
         connections.spawn(async move {
             let Some((acceptor, clients)) = acceptor else {
-                return serve_connection(stream, peer, router, cancelled).await;
+                return serve_connection(stream, peer, router, stop).await;
             };
             match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(read_ahead(stream))).await {
                 Ok(Ok(stream)) => {
@@ -86,9 +88,9 @@ where
                     peer.insert(clients.verify_chain(chain, UnixTime::now()));
                     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                     if is_h2 {
-                        serve_connection(coalesce_writes(stream), peer, router, cancelled).await;
+                        serve_connection(coalesce_writes(stream), peer, router, stop).await;
                     } else {
-                        serve_connection(stream, peer, router, cancelled).await;
+                        serve_connection(stream, peer, router, stop).await;
                     }
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
@@ -103,8 +105,8 @@ where
     Ok(())
 }
 
-/// Accepts the next connection and sets the options of its socket. Failures are logged and retried: the process is out
-/// of file descriptors, or a connection failed in the accept queue.
+/// Accepts the next connection and sets the options of its socket. Failures are logged and retried, because their
+/// causes are temporary: no file descriptor is free, or a connection failed in the accept queue.
 pub async fn accept_connection(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
@@ -192,7 +194,7 @@ impl Drop for RunningRequest {
 
 /// Serves one connection, upgrades included. `peer` is added to the extensions of each request. Idle connections are
 /// closed, because any client may open many.
-pub async fn serve_connection<S>(stream: S, peer: http::Extensions, router: Router, cancelled: CancellationToken)
+pub async fn serve_connection<S>(stream: S, peer: http::Extensions, router: Router, stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -219,13 +221,13 @@ where
     tokio::pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => result,
-        () = cancelled.cancelled() => {
+        () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
         () = activity.wait_until_idle() => {
             connection.as_mut().graceful_shutdown();
-            match tokio::time::timeout(HANDSHAKE_TIMEOUT, connection).await {
+            match tokio::time::timeout(IDLE_CLOSE_TIMEOUT, connection).await {
                 Ok(result) => result,
                 Err(_) => return,
             }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crowsnest_apimachinery::names::format::{dns1123_label, dns1123_subdomain};
+use crowsnest_apimachinery::names::format::{validate_dns1123_label, validate_dns1123_subdomain};
 use crowsnest_apimachinery::rbac::{Action, Decision};
 use crowsnest_apimachinery::user::UserInfo;
 use kube::core::cel::cel::extractors::This;
@@ -156,10 +156,10 @@ fn service_account(This(this): This<Cel>, namespace: Arc<String>, name: Arc<Stri
     let Some(AuthorizationCheck::Authorizer(authorizer)) = AuthorizationCheck::from_value(&this) else {
         return Err(ExecutionError::NoSuchOverload);
     };
-    if !dns1123_subdomain(&name).is_empty() {
+    if !validate_dns1123_subdomain(&name).is_empty() {
         return Err(function_error("serviceAccount", "Invalid service account name"));
     }
-    if !dns1123_label(&namespace).is_empty() {
+    if !validate_dns1123_label(&namespace).is_empty() {
         return Err(function_error("serviceAccount", "Invalid service account namespace"));
     }
     let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];

@@ -43,12 +43,12 @@ fn entry_parts(entry: &EntryExpr) -> Vec<&IdedExpr> {
 }
 
 fn check_all<'e>(mut parts: impl Iterator<Item = &'e IdedExpr>) -> Result<bool, String> {
-    parts.try_fold(true, |constants, part| Ok(check_constant(part)? && constants))
+    parts.try_fold(true, |all_constant, part| Ok(check_constant(part)? && all_constant))
 }
 
 fn check_call(expr: &IdedExpr, call_expr: &CallExpr) -> Result<bool, String> {
     let target = call_expr.target.as_deref();
-    let constants = check_all(target.into_iter().chain(&call_expr.args))?;
+    let is_constant = check_all(target.into_iter().chain(&call_expr.args))?;
     let name = call_expr.func_name.as_str();
     if matches!(name, "find" | "findAll" | "matches")
         && target.is_some()
@@ -56,14 +56,14 @@ fn check_call(expr: &IdedExpr, call_expr: &CallExpr) -> Result<bool, String> {
     {
         return Err(problem);
     }
-    if !constants || target.is_some() || call_expr.args.len() != 1 {
+    if !is_constant || target.is_some() || call_expr.args.len() != 1 {
         return Ok(false);
     }
     if CONVERSIONS.contains(&name) {
         evaluate(expr)?;
         return Ok(true);
     }
-    // The sign of a literal number.
+    // A negated constant is a constant: the sign of a number is parsed as an operator.
     Ok(name == operators::NEGATE)
 }
 

@@ -10,7 +10,7 @@ mod verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crowsnest_apimachinery::names::format::dns1123_subdomain;
+use crowsnest_apimachinery::names::format::validate_dns1123_subdomain;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -116,7 +116,7 @@ pub fn parse(text: &str) -> Result<Vec<RequiredSecret>, CredentialsError> {
         let name = required.name();
         let invalid =
             |reason: &str| Err(CredentialsError::Invalid { name: name.to_owned(), reason: reason.to_owned() });
-        if let Some(reason) = dns1123_subdomain(name).first() {
+        if let Some(reason) = validate_dns1123_subdomain(name).first() {
             return invalid(reason);
         }
         if !names.insert(name) {

@@ -29,13 +29,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(path) = kubeconfig {
         std::fs::write(path, server.kubeconfig("admin", &["system:masters".to_owned()], &url)?)?;
     }
-    let cancelled = CancellationToken::new();
+    let stop = CancellationToken::new();
     let serving = tokio::spawn({
-        let (server, cancelled) = (server.clone(), cancelled.clone());
-        async move { server.serve(listener, cancelled).await }
+        let (server, stop) = (server.clone(), stop.clone());
+        async move { server.serve(listener, stop).await }
     });
     tokio::signal::ctrl_c().await?;
-    cancelled.cancel();
+    stop.cancel();
     server.stop().await?;
     serving.await??;
     Ok(())

@@ -56,7 +56,7 @@ pub async fn ensure_service_cidr(registry: &Arc<Registry>) -> ApiResult<()> {
 }
 
 /// Reconciles IPAddresses with Services until cancelled.
-pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
+pub async fn run(registry: Arc<Registry>, stop: CancellationToken) {
     let ip_addresses = registry.catalog.get(&Gvr::new(GROUP, "v1", "ipaddresses"));
     let services = registry.catalog.get(&Gvr::new("", "v1", "services"));
     let (Some(ip_addresses), Some(services)) = (ip_addresses, services) else { return };
@@ -64,7 +64,7 @@ pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
     loop {
         let result = tokio::select! {
             result = reconciler.reconcile_until_expired(&services) => result,
-            () = cancelled.cancelled() => return,
+            () = stop.cancelled() => return,
         };
         match result {
             Err(Error::Closed) => return,

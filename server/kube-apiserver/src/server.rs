@@ -412,8 +412,8 @@ impl ApiServer {
     }
 
     /// Serves HTTPS on a socket until cancelled or stopped. Then it ends watches and completes running requests.
-    pub async fn serve(&self, listener: TcpListener, cancelled: CancellationToken) -> Result<()> {
-        self.serve_with_routes(Router::new(), listener, cancelled).await
+    pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) -> Result<()> {
+        self.serve_with_routes(Router::new(), listener, stop).await
     }
 
     /// Like [`Self::serve`], with additional routes that take precedence and authenticate requests themselves.
@@ -421,7 +421,7 @@ impl ApiServer {
         &self,
         routes: Router,
         listener: TcpListener,
-        cancelled: CancellationToken,
+        stop: CancellationToken,
     ) -> Result<()> {
         let router = routes.fallback_service(self.router());
         let address = listener.local_addr();
@@ -430,10 +430,10 @@ impl ApiServer {
         }
         let io = |source| Error::Io { path: PathBuf::from(format!("{address:?}")), source };
         let stop_either = self.stop_token().child_token();
-        let stop = stop_either.clone();
+        let forwarded_stop = stop_either.clone();
         let forward_cancellation = async move {
-            cancelled.cancelled().await;
-            stop.cancel();
+            stop.cancelled().await;
+            forwarded_stop.cancel();
             std::future::pending::<()>().await;
         };
         tokio::select! {

@@ -30,7 +30,7 @@ const ADMIN_TOKEN: &str = "0123456789abcdef";
 /// Tokens of two users who are not administrators.
 const USER_TOKEN: &str = "ordinary-0123456789";
 const OTHER_USER_TOKEN: &str = "other-0123456789ab";
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Time limit of a response, also on a busy machine.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Environment variable that marks the server process.
@@ -96,7 +96,7 @@ impl TestServer {
 
     /// Asserts that the server responds to other requests.
     async fn assert_responsive(&self) {
-        let (code, _) = self.request(&format!("GET {MAPS}"), "application/json", b"").await;
+        let (code, _) = self.request(&format!("GET {CONFIG_MAPS}"), "application/json", b"").await;
         assert_eq!(code, 200);
     }
 
@@ -136,7 +136,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 async fn oversized_and_deeply_nested_bodies_are_rejected() {
     let running = start().await;
     let map = json!({"metadata": {"name": "c"}, "data": {"x": "1"}}).to_string();
-    assert_eq!(running.request(&format!("POST {MAPS}"), JSON, map.as_bytes()).await.0, 201);
+    assert_eq!(running.request(&format!("POST {CONFIG_MAPS}"), JSON, map.as_bytes()).await.0, 201);
     let definition = json!({
         "metadata": {"name": "things.example.com"},
         "spec": {
@@ -148,7 +148,7 @@ async fn oversized_and_deeply_nested_bodies_are_rejected() {
     });
     let definitions = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     assert_eq!(running.request(definitions, JSON, definition.to_string().as_bytes()).await.0, 201);
-    let (one, things) = (format!("{MAPS}/c"), "/apis/example.com/v1/namespaces/default/things");
+    let (one, things) = (format!("{CONFIG_MAPS}/c"), "/apis/example.com/v1/namespaces/default/things");
     let large = vec![b' '; 3 * 1024 * 1024 + 1];
     let deep = |open: &str, close: &str| format!("{}1{}", open.repeat(100_000), close.repeat(100_000)).into_bytes();
     let (objects, lists) = (deep("{\"a\":", "}"), deep("[", "]"));
@@ -162,7 +162,7 @@ async fn oversized_and_deeply_nested_bodies_are_rejected() {
     let laughs =
         format!("a0: &a0 [x,x,x,x,x,x,x,x,x]\n{laughs}apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n");
     let indented: String = (0..2_000).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
-    let create = format!("POST {MAPS}");
+    let create = format!("POST {CONFIG_MAPS}");
     let cases: Vec<(String, &str, &[u8], &[u16])> = vec![
         (create.clone(), JSON, &large, &[413]),
         (create.clone(), YAML, &large, &[413]),
@@ -184,7 +184,7 @@ async fn oversized_and_deeply_nested_bodies_are_rejected() {
         (format!("PATCH {one}?fieldManager=m"), APPLY, &in_map, &[400]),
         (format!("PATCH {one}?fieldManager=m"), APPLY, laughs.as_bytes(), &[400]),
         (format!("DELETE {one}"), JSON, &objects, &[400]),
-        (format!("POST {MAPS}?fieldManager={}", "m".repeat(300)), JSON, map.as_bytes(), &[422]),
+        (format!("POST {CONFIG_MAPS}?fieldManager={}", "m".repeat(300)), JSON, map.as_bytes(), &[422]),
     ];
     for (line, media, body, codes) in cases {
         let (code, status) = running.request(&line, media, body).await;
@@ -205,7 +205,7 @@ async fn oversized_and_deeply_nested_bodies_are_rejected() {
 async fn clients_that_send_an_oversized_body_before_they_read_receive_the_response() {
     let running = start().await;
     let body = vec![b' '; 12 << 20];
-    let mut stream = running.send(&TestServer::head(&format!("POST {MAPS}"), JSON, body.len())).await;
+    let mut stream = running.send(&TestServer::head(&format!("POST {CONFIG_MAPS}"), JSON, body.len())).await;
     stream.write_all(&body).await.unwrap();
     let response = tokio::time::timeout(RESPONSE_TIMEOUT, read_full_response(&mut stream)).await.unwrap();
     assert_eq!((response.0, response.2["reason"].as_str()), (413, Some("RequestEntityTooLarge")));
@@ -218,7 +218,7 @@ async fn endless_bodies_are_rejected() {
     let running = start().await;
     let mut stream = TcpStream::connect(running.address).await.unwrap();
     let head = format!(
-        "POST {MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\nContent-Type: {JSON}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        "POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\nContent-Type: {JSON}\r\nTransfer-Encoding: chunked\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     let (mut reads, mut writes) = stream.into_split();
@@ -256,7 +256,7 @@ async fn huge_selectors_and_headers_are_answered() {
         // Exceeds the limit of a request line.
         (format!("labelSelector={}", "x".repeat(100_000)), &[400, 414, 431]),
     ] {
-        let (code, _) = running.request(&format!("GET {MAPS}?{query}"), JSON, b"").await;
+        let (code, _) = running.request(&format!("GET {CONFIG_MAPS}?{query}"), JSON, b"").await;
         assert!(codes.contains(&code), "{}: {code}", &query[..60.min(query.len())]);
     }
     for accept in
@@ -264,7 +264,7 @@ async fn huge_selectors_and_headers_are_answered() {
     {
         let mut stream = TcpStream::connect(running.address).await.unwrap();
         let head = format!(
-            "GET {MAPS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\nAccept: {accept}\r\n\r\n"
+            "GET {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\nAccept: {accept}\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         let (code, _) = tokio::time::timeout(RESPONSE_TIMEOUT, read_response(&mut stream)).await.unwrap();
@@ -284,8 +284,8 @@ async fn slow_clients_do_not_delay_others() {
         "POST /api/v1/namespaces/default/pods/p/exec?command=ls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
     );
     let parts = [
-        format!("{}{{\"meta", TestServer::head(&format!("POST {MAPS}"), JSON, 100)),
-        format!("GET {MAPS} HTTP/1.1\r\nHost: x\r\nAuthor"),
+        format!("{}{{\"meta", TestServer::head(&format!("POST {CONFIG_MAPS}"), JSON, 100)),
+        format!("GET {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nAuthor"),
         upgrade,
         String::new(),
         // Not HTTP, as from a client that expects TLS.
@@ -299,7 +299,7 @@ async fn slow_clients_do_not_delay_others() {
     for _ in 0..5 {
         running.assert_responsive().await;
         let name = json!({"metadata": {"generateName": "c-"}}).to_string();
-        assert_eq!(running.request(&format!("POST {MAPS}"), JSON, name.as_bytes()).await.0, 201);
+        assert_eq!(running.request(&format!("POST {CONFIG_MAPS}"), JSON, name.as_bytes()).await.0, 201);
     }
     drop(held);
     running.assert_responsive().await;
@@ -319,7 +319,7 @@ async fn excess_requests_are_rejected_with_retry_after() {
     let bindings = "POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     assert_eq!(running.request(bindings, JSON, binding.to_string().as_bytes()).await.0, 201);
     let body = json!({"metadata": {"generateName": "c-"}}).to_string();
-    let line = format!("POST {MAPS}");
+    let line = format!("POST {CONFIG_MAPS}");
     let whole_request = |token: &str| format!("{}{body}", TestServer::head_of(token, &line, JSON, body.len()));
     let (first_part, rest) = body.split_at(9);
     let part = format!("{}{first_part}", TestServer::head_of(USER_TOKEN, &line, JSON, body.len()));
@@ -347,7 +347,7 @@ async fn excess_requests_are_rejected_with_retry_after() {
     // Other users and reads have their own permits.
     assert_eq!(read_response(&mut running.send(&whole_request(OTHER_USER_TOKEN)).await).await.0, 201);
     assert_eq!(read_response(&mut running.send(&whole_request(ADMIN_TOKEN)).await).await.0, 201);
-    let read = TestServer::head_of(USER_TOKEN, &format!("GET {MAPS}"), JSON, 0);
+    let read = TestServer::head_of(USER_TOKEN, &format!("GET {CONFIG_MAPS}"), JSON, 0);
     assert_eq!(read_response(&mut running.send(&read).await).await.0, 200);
     for nth in held {
         senders[nth].write_all(rest.as_bytes()).await.unwrap();
@@ -363,9 +363,9 @@ async fn excess_requests_are_rejected_with_retry_after() {
 async fn missing_bodies_time_out() {
     let running = start().await;
     for line in [
-        format!("POST {MAPS}?timeout=300ms"),
-        format!("PUT {MAPS}/c?timeout=300ms"),
-        format!("DELETE {MAPS}/c?timeout=300ms"),
+        format!("POST {CONFIG_MAPS}?timeout=300ms"),
+        format!("PUT {CONFIG_MAPS}/c?timeout=300ms"),
+        format!("DELETE {CONFIG_MAPS}/c?timeout=300ms"),
         "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews?timeout=300ms".to_owned(),
     ] {
         let mut stream = running.send(&format!("{}{{\"meta", TestServer::head(&line, JSON, 100))).await;
@@ -465,7 +465,7 @@ impl ServerProcess {
 
 /// Sends a request and asserts that it is successful.
 async fn assert_success(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
-    let get = format!("GET {MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n\r\n");
+    let get = format!("GET {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n\r\n");
     stream.write_all(get.as_bytes()).await.unwrap();
     stream.flush().await.unwrap();
     let mut first = [0; 12];

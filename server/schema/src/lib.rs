@@ -106,8 +106,8 @@ pub struct Schema {
     pub additional_properties: Option<Node>,
     /// `items`: elements of a list.
     pub items: Option<Node>,
-    /// Schema of the object in a type that is an object or something else: a boolean (`JSONSchemaPropsOrBool`), or a list
-    /// of such objects (`JSONSchemaPropsOrArray`).
+    /// Schema of the object form of a type that has two forms: an object or a boolean (`JSONSchemaPropsOrBool`), or an
+    /// object or a list of such objects (`JSONSchemaPropsOrArray`).
     pub object_form: Option<Node>,
     pub list_type: ListType,
     /// `x-kubernetes-map-type: atomic`.

@@ -71,7 +71,7 @@ fn normalize_field(field: &Field, go_field: &GoField, value: Option<Value>) -> O
         };
     }
     match node.ty {
-        // Fields that are always written distinguish an empty value from null.
+        // Without `omitempty`, Go encodes an empty byte slice as `""`, but a nil one as `null`.
         Type::Bytes if go_field.omit == Omit::Never && present.as_ref().is_some_and(|text| text == "") => present,
         Type::Array | Type::Bytes => normalize_slice_or_map(node, go_field, present),
         Type::Object if node.is_map() => normalize_slice_or_map(node, go_field, present),

@@ -90,13 +90,13 @@ impl CacheOptionsArgs {
         options
     }
 
-    /// Uses another alias in the search engine.
+    /// The same options with another prefix of the OpenSearch indexes.
     pub(crate) fn with_index_prefix(&self, prefix: String) -> Self {
         Self { backend: self.backend.with_prefix(prefix), ..self.clone() }
     }
 }
 
-/// Rules of a file.
+/// Rules for references, read from the file of `--cache-references`.
 #[derive(Debug, Clone)]
 struct References(Vec<CustomRule>);
 

@@ -40,9 +40,9 @@ use crowsnest_aggregated::request::trace::{record_status, webhook_span};
 use crowsnest_process::reply::{HandlerError, json as reply};
 use crowsnest_runtime::metrics::AdmissionMetrics;
 
-/// Client of the control plane and admission settings; feature gates are those of the controllers.
+/// Client of the control plane, and settings of the admission webhooks; feature gates are those of the controllers.
 #[derive(Clone)]
-pub struct Webhooks {
+pub struct WebhookConfig {
     pub control_plane: kube::Client,
     pub gates: Gates,
     pub allow_no_execute_taint_policy: bool,
@@ -52,7 +52,7 @@ pub struct Webhooks {
 
 /// State shared by all requests.
 struct SharedState {
-    webhooks: Webhooks,
+    config: WebhookConfig,
     delegated: DelegatedAuth,
     quota_state: quota::QuotaState,
     /// Limit of concurrent script compilations.
@@ -68,16 +68,16 @@ pub fn routes(
     admissions: &AdmissionMetrics,
     clients: Clients,
 ) -> Router {
-    let webhooks = Webhooks {
+    let config = WebhookConfig {
         control_plane,
         gates: controllers.gates,
         allow_no_execute_taint_policy: controllers.allow_no_execute_taint_policy,
         allow_local_endpoints,
     };
     let count_reviews = from_fn_with_state(admissions.clone(), metrics::count);
-    let delegated = DelegatedAuth::new(webhooks.control_plane.clone());
+    let delegated = DelegatedAuth::new(config.control_plane.clone());
     let (quota_state, compile_permits) = (quota::QuotaState::default(), ScriptPermits::default());
-    let shared = SharedState { webhooks, delegated, quota_state, compile_permits };
+    let shared = SharedState { config, delegated, quota_state, compile_permits };
     let limit_reviews = from_fn_with_state(envelope::ReviewLimits::default(), envelope::limit);
     let reviews = Router::new()
         .route("/stored/{resource}", post(stored_object))
@@ -126,7 +126,7 @@ async fn convert(body: Bytes) -> Result<Response, HandlerError> {
 
 async fn agent_secret(State(shared): State<Arc<SharedState>>, body: Bytes) -> Result<Response, HandlerError> {
     let (review, _) = envelope::parse_admission_review(&body)?;
-    Ok(agents::review(&shared.webhooks.control_plane, &review["request"]).await?)
+    Ok(agents::review(&shared.config.control_plane, &review["request"]).await?)
 }
 
 async fn stored_object(
@@ -140,8 +140,8 @@ async fn stored_object(
         return Ok(reply(StatusCode::OK, &refuse(&review["request"]["uid"], &error.to_status())));
     }
     let settings = stored::AdmissionSettings {
-        adds_default_models: shared.webhooks.gates.customized_cluster_resource_modeling,
-        allow_local_endpoints: shared.webhooks.allow_local_endpoints,
+        adds_default_models: shared.config.gates.customized_cluster_resource_modeling,
+        allow_local_endpoints: shared.config.allow_local_endpoints,
     };
     Ok(reply(StatusCode::OK, &stored::review(&resource, &review, settings, jiff::Timestamp::now())))
 }
@@ -174,24 +174,24 @@ async fn decide(
     request: &crowsnest_admission::Request,
     caller: Caller,
 ) -> Result<Option<crowsnest_admission::Review>, kube::Error> {
-    let webhooks = &shared.webhooks;
+    let config = &shared.config;
     let required = crowsnest_admission::required_state(path);
-    if required.quotas && webhooks.gates.federated_quota_enforcement {
-        return quota::QuotaReview { webhooks, state: &shared.quota_state, path, request, caller }.decide().await;
+    if required.quotas && config.gates.federated_quota_enforcement {
+        return quota::QuotaReview { config, state: &shared.quota_state, path, request, caller }.decide().await;
     }
     if !required.customizations {
-        return Ok(evaluate(webhooks, path, request, &[], &[]));
+        return Ok(evaluate(config, path, request, &[], &[]));
     }
-    let customizations = list_all(Api::<ResourceInterpreterCustomization>::all(webhooks.control_plane.clone())).await?;
+    let customizations = list_all(Api::<ResourceInterpreterCustomization>::all(config.control_plane.clone())).await?;
     // Compiling a user's scripts may take a long time.
-    let (webhooks, path, request) = (webhooks.clone(), path.to_owned(), request.clone());
+    let (config, path, request) = (config.clone(), path.to_owned(), request.clone());
     let evaluation =
-        pool::run(&shared.compile_permits, move || Ok(evaluate(&webhooks, &path, &request, &customizations, &[])));
+        pool::run(&shared.compile_permits, move || Ok(evaluate(&config, &path, &request, &customizations, &[])));
     Ok(evaluation.await.unwrap_or_else(|error| Some(Review::from(Err(Refusal::internal(error.to_string()))))))
 }
 
 fn evaluate(
-    webhooks: &Webhooks,
+    config: &WebhookConfig,
     path: &str,
     request: &crowsnest_admission::Request,
     customizations: &[ResourceInterpreterCustomization],
@@ -200,8 +200,8 @@ fn evaluate(
     let permanent_id = uuid::Uuid::new_v4().to_string();
     let context = AdmissionContext {
         permanent_id: &permanent_id,
-        gates: webhooks.gates,
-        allow_no_execute_taint_policy: webhooks.allow_no_execute_taint_policy,
+        gates: config.gates,
+        allow_no_execute_taint_policy: config.allow_no_execute_taint_policy,
         customizations,
         quotas,
         compile_lua: &|script| declarative::compile(script).map_err(|problem| problem.to_string()),

@@ -35,7 +35,7 @@ pub(super) const PATHS: [&str; 22] = [
     "/validate-resourceinterpreterwebhookconfiguration",
 ];
 
-/// Counts a review in flight until its response is dropped.
+/// A counted review in flight. Dropping it decrements the gauge, also if the request is cancelled.
 struct InFlight(Gauge);
 
 impl Drop for InFlight {

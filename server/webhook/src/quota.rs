@@ -23,7 +23,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::clients::Caller;
-use super::{Webhooks, evaluate, list_all};
+use super::{WebhookConfig, evaluate, list_all};
 
 /// Time limit; an API server waits 3 s.
 const REVIEW_TIMEOUT: Duration = Duration::from_millis(2500);
@@ -112,7 +112,7 @@ impl Reservations {
 
 /// A write of a binding that is reviewed against all quotas of its namespace.
 pub(super) struct QuotaReview<'a> {
-    pub webhooks: &'a Webhooks,
+    pub config: &'a WebhookConfig,
     pub state: &'a QuotaState,
     pub path: &'a str,
     pub request: &'a crowsnest_admission::Request,
@@ -132,11 +132,11 @@ impl QuotaReview<'_> {
     }
 
     async fn decide_serialized(&self) -> Result<Option<Review>, kube::Error> {
-        let QuotaReview { webhooks, state, path, request, caller } = *self;
-        let client = || webhooks.control_plane.clone();
+        let QuotaReview { config, state, path, request, caller } = *self;
+        let client = || config.control_plane.clone();
         let mut quotas = list_all(Api::<FederatedResourceQuota>::namespaced(client(), &request.namespace)).await?;
         if quotas.is_empty() {
-            return Ok(evaluate(webhooks, path, request, &[], &[]));
+            return Ok(evaluate(config, path, request, &[], &[]));
         }
         let binding = NamespacedName::new(&request.namespace, &request.name);
         let _guard = state.namespace_locks.lock(&binding.namespace).await;
@@ -148,7 +148,7 @@ impl QuotaReview<'_> {
             let tracked: Usage = tracked.map(|(name, amount)| (name.clone(), *amount)).collect();
             quota.status.overall_used = plan::to_list(plan::in_status_formats(tracked));
         }
-        let review = evaluate(webhooks, path, request, &[], &quotas);
+        let review = evaluate(config, path, request, &[], &quotas);
         let is_admitted = review.as_ref().is_some_and(|review| review.is_allowed() && !review.quota_usage.is_empty());
         if is_admitted
             && caller == Caller::ApiServer

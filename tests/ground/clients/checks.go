@@ -39,7 +39,8 @@ type observation struct {
 	informers []*informer
 }
 
-// checkInformers runs informers at all addresses while objects are written, and once more while crowsnest is restarted, if this program started it.
+// checkInformers runs informers at all addresses while objects are written. If this program started crowsnest, the check is repeated while
+// crowsnest is restarted.
 func checkInformers(ctx context.Context, o options.Options, config *rest.Config, addresses []address, fleet *crowsnest, r *results) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -55,9 +56,9 @@ func checkInformers(ctx context.Context, o options.Options, config *rest.Config,
 	if err != nil {
 		return err
 	}
-	undisturbed, cancelUndisturbed := context.WithTimeout(ctx, o.Duration)
-	defer cancelUndisturbed()
-	if err := errors.Join(runChurns(undisturbed, churns, o.Seed), ctx.Err()); err != nil {
+	writeCtx, cancelWrites := context.WithTimeout(ctx, o.Duration)
+	defer cancelWrites()
+	if err := errors.Join(runChurns(writeCtx, churns, o.Seed), ctx.Err()); err != nil {
 		return err
 	}
 	before := map[*informer]record.Requests{}
@@ -74,19 +75,19 @@ func checkInformers(ctx context.Context, o options.Options, config *rest.Config,
 		churn.tolerant = true
 	}
 	// Writes continue during the restart of crowsnest, and afterwards for the same duration as before.
-	disturbed, cancelDisturbed := context.WithCancel(ctx)
-	defer cancelDisturbed()
-	restarted := make(chan error, 1)
+	restartCtx, cancelRestartWrites := context.WithCancel(ctx)
+	defer cancelRestartWrites()
+	restartResult := make(chan error, 1)
 	go func() {
 		err := fleet.restart(ctx, o.Member)
 		if err != nil {
-			cancelDisturbed()
+			cancelRestartWrites()
 		}
-		time.AfterFunc(o.Duration, cancelDisturbed)
-		restarted <- err
+		time.AfterFunc(o.Duration, cancelRestartWrites)
+		restartResult <- err
 	}()
-	err = runChurns(disturbed, churns, o.Seed+1)
-	if err := errors.Join(<-restarted, err, ctx.Err()); err != nil {
+	err = runChurns(restartCtx, churns, o.Seed+1)
+	if err := errors.Join(<-restartResult, err, ctx.Err()); err != nil {
 		return err
 	}
 	for _, target := range targets {
@@ -97,7 +98,7 @@ func checkInformers(ctx context.Context, o options.Options, config *rest.Config,
 	return nil
 }
 
-// observe starts all informers. Addresses of one cluster share its writes.
+// observe starts all informers. Addresses of the same cluster share one churn.
 func observe(ctx context.Context, o options.Options, addresses []address) ([]*observation, []*churn, error) {
 	g := newGates()
 	var targets []*observation
@@ -129,7 +130,7 @@ func observe(ctx context.Context, o options.Options, addresses []address) ([]*ob
 	return targets, all, nil
 }
 
-// runChurns writes to all clusters at once until the context is done.
+// runChurns writes to all clusters concurrently until the context is done.
 func runChurns(ctx context.Context, churns []*churn, seed uint64) error {
 	failures := make([]error, len(churns))
 	var running sync.WaitGroup
@@ -153,7 +154,7 @@ func (i *informer) summary(since record.Requests) string {
 	return fmt.Sprintf("%d events, %v", i.history.Count(), i.requests.Total().Since(since))
 }
 
-// check returns the problems of an informer that ran without disturbance.
+// check returns the problems of an informer that ran without a restart of its server.
 func (t *observation) check(ctx context.Context, i *informer) []string {
 	problems := t.checkStore(ctx, i)
 	err := waitFor(ctx, syncTimeout, func() string {
@@ -168,7 +169,7 @@ func (t *observation) check(ctx context.Context, i *informer) []string {
 	contradictions, replayed := i.history.Contradictions()
 	problems = append(problems, contradictions...)
 	if replayed > 0 {
-		problems = append(problems, fmt.Sprintf("%d events show an object again that had not changed", replayed))
+		problems = append(problems, fmt.Sprintf("%d events repeat an unchanged object", replayed))
 	}
 	want := record.Requests{Lists: 1, Watches: i.requests.Total().Watches}
 	if i.streams {
@@ -177,8 +178,8 @@ func (t *observation) check(ctx context.Context, i *informer) []string {
 	if got := i.requests.Total(); got != want {
 		problems = append(problems, fmt.Sprintf("%v, not %v", got, want))
 	}
-	if most := 1 + int(time.Since(t.churn.startedAt)/minWatchDuration); want.Watches > most {
-		problems = append(problems, fmt.Sprintf("%d watches, not %d", want.Watches, most))
+	if maximum := 1 + int(time.Since(t.churn.startedAt)/minWatchDuration); want.Watches > maximum {
+		problems = append(problems, fmt.Sprintf("%d watches, expected at most %d", want.Watches, maximum))
 	}
 	return problems
 }
@@ -242,7 +243,7 @@ func registerConfigMaps(ctx context.Context, config *rest.Config, member string)
 // waitForFleet waits until the fleet-wide proxy shows a ConfigMap of the member.
 func waitForFleet(ctx context.Context, addresses []address) error {
 	for _, a := range addresses {
-		if a.name != fleetAddress {
+		if a.name != fleetProxyName {
 			continue
 		}
 		origin, err := kubernetes.NewForConfig(a.origin)
@@ -253,14 +254,14 @@ func waitForFleet(ctx context.Context, addresses []address) error {
 		if err != nil {
 			return err
 		}
-		// Without a sequence, so that no informer records it.
+		// The ConfigMap has no sequence, so informers ignore it.
 		marker := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "marker"}}
 		if _, err := origin.CoreV1().ConfigMaps(a.namespace).Create(ctx, marker, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 		if err := waitFor(ctx, syncTimeout, func() string {
 			if _, err := client.CoreV1().ConfigMaps(a.namespace).Get(ctx, marker.Name, metav1.GetOptions{}); err != nil {
-				return fmt.Sprintf("the fleet's proxy does not show the member's ConfigMaps: %v", err)
+				return fmt.Sprintf("the fleet-wide proxy does not show the member's ConfigMaps: %v", err)
 			}
 			return ""
 		}); err != nil {

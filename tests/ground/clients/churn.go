@@ -26,11 +26,11 @@ const (
 	writers = 4
 	// objectsPerWriter is small enough for objects to be deleted and created again many times.
 	objectsPerWriter = 10
-	// payload is the size of an object's data, in bytes.
-	payload = 200
+	// payloadBytes is the size of an object's data.
+	payloadBytes = 200
 )
 
-// churn writes ConfigMaps at random and keeps the order of its writes.
+// churn writes random ConfigMaps and records the order of the writes.
 type churn struct {
 	client v1.ConfigMapInterface
 	// interval between two writes of one writer
@@ -41,9 +41,9 @@ type churn struct {
 	startedAt time.Time
 
 	lock sync.Mutex
-	// writes by the name of the object, in the form of the events of record.History; invalid after a failure
+	// writes by the name of the object, in the format of the events of record.History; incomplete after a failure
 	writes map[string][]string
-	// sequences are the last numbers, by the name of the object.
+	// sequences are the numbers of the last writes, by the name of the object.
 	sequences map[string]int
 	failures  int
 }
@@ -60,13 +60,13 @@ func (c *churn) run(ctx context.Context, seed uint64) error {
 	if c.startedAt.IsZero() {
 		c.startedAt = time.Now()
 	}
-	limited, cancel := context.WithCancel(ctx)
+	writeCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	failures := make([]error, writers)
 	var running sync.WaitGroup
 	for writer := range writers {
 		running.Go(func() {
-			if failures[writer] = c.write(limited, writer, rand.New(rand.NewPCG(seed, uint64(writer)))); failures[writer] != nil {
+			if failures[writer] = c.write(writeCtx, writer, rand.New(rand.NewPCG(seed, uint64(writer)))); failures[writer] != nil {
 				cancel()
 			}
 		})
@@ -75,16 +75,16 @@ func (c *churn) run(ctx context.Context, seed uint64) error {
 	return errors.Join(failures...)
 }
 
-// write is one writer. A write that has begun is finished, so that its outcome is known.
-func (c *churn) write(limited context.Context, writer int, rng *rand.Rand) error {
-	ctx := context.WithoutCancel(limited)
+// write is the loop of one writer. When writeCtx is done, the current write is completed, so that its outcome is known.
+func (c *churn) write(writeCtx context.Context, writer int, rng *rand.Rand) error {
+	ctx := context.WithoutCancel(writeCtx)
 	ticker := time.NewTicker(c.interval)
 	defer ticker.Stop()
 	objects := map[string]*corev1.ConfigMap{}
 	for object := range objectsPerWriter {
 		name := fmt.Sprintf("churn-%d-%d", writer, object)
-		current, err := c.readWithRetries(ctx, limited.Done(), ticker, name)
-		if err != nil && limited.Err() != nil {
+		current, err := c.readWithRetries(ctx, writeCtx.Done(), ticker, name)
+		if err != nil && writeCtx.Err() != nil {
 			return nil
 		}
 		if err != nil {
@@ -94,7 +94,7 @@ func (c *churn) write(limited context.Context, writer int, rng *rand.Rand) error
 	}
 	for {
 		select {
-		case <-limited.Done():
+		case <-writeCtx.Done():
 			return nil
 		case <-ticker.C:
 		}
@@ -111,21 +111,21 @@ func (c *churn) write(limited context.Context, writer int, rng *rand.Rand) error
 			return fmt.Errorf("cannot write ConfigMap %s: %w", name, err)
 		}
 		// It is unknown whether the server performed the write.
-		if objects[name], err = c.readWithRetries(ctx, limited.Done(), ticker, name); err != nil {
+		if objects[name], err = c.readWithRetries(ctx, writeCtx.Done(), ticker, name); err != nil {
 			return nil
 		}
 	}
 }
 
-// readWithRetries returns the current object; a tolerant churn repeats the request until it succeeds or the context is done.
-func (c *churn) readWithRetries(ctx context.Context, over <-chan struct{}, ticker *time.Ticker, name string) (*corev1.ConfigMap, error) {
+// readWithRetries returns the current object; a tolerant churn repeats the request until it succeeds or stop is closed.
+func (c *churn) readWithRetries(ctx context.Context, stop <-chan struct{}, ticker *time.Ticker, name string) (*corev1.ConfigMap, error) {
 	for {
 		current, err := c.read(ctx, name)
 		if err == nil || !c.tolerant {
 			return current, err
 		}
 		select {
-		case <-over:
+		case <-stop:
 			return nil, err
 		case <-ticker.C:
 		}
@@ -151,7 +151,7 @@ func (c *churn) change(ctx context.Context, name string, current *corev1.ConfigM
 		return nil, nil
 	}
 	next := c.next(name)
-	text := strings.Repeat(string(rune('a'+rng.IntN(26))), payload)
+	text := strings.Repeat(string(rune('a'+rng.IntN(26))), payloadBytes)
 	if current == nil {
 		created := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		mark(created, next, text)

@@ -23,10 +23,11 @@ const stopTimeout = 30 * time.Second
 // crowsnest is a running `crowsnest up` with one simulated member.
 type crowsnest struct {
 	program, folder string
-	// arguments are the same at each start, so that clients find it again.
+	// arguments are the same at each start, so that clients find the process at the same addresses after a restart.
 	arguments []string
 	command   *exec.Cmd
-	ended     chan error
+	// result receives the exit error of the command.
+	result chan error
 }
 
 // newCrowsnest prepares a fleet whose data is in a folder.
@@ -43,7 +44,7 @@ func newCrowsnest(program, folder, member string) (*crowsnest, error) {
 	return &crowsnest{program: program, folder: folder, arguments: arguments}, nil
 }
 
-// freeAddress is a loopback address that no process listens on.
+// freeAddress returns a loopback address that no process listens on.
 func freeAddress() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -75,13 +76,13 @@ func (c *crowsnest) start(ctx context.Context, member string) error {
 		return err
 	}
 	c.command = command
-	ended := make(chan error, 1)
-	c.ended = ended
-	go func() { ended <- command.Wait() }()
+	result := make(chan error, 1)
+	c.result = result
+	go func() { result <- command.Wait() }()
 	err = waitFor(ctx, startTimeout, func() string {
 		select {
-		case err := <-ended:
-			ended <- err
+		case err := <-result:
+			result <- err
 			return fmt.Sprintf("crowsnest ended: %v", err)
 		default:
 		}
@@ -99,9 +100,9 @@ func (c *crowsnest) unreadyReason(ctx context.Context, member string) string {
 	if err != nil {
 		return err.Error()
 	}
-	for _, at := range []*rest.Config{config, withPath(config, memberProxy(member))} {
-		if err := checkReady(ctx, at); err != nil {
-			return fmt.Sprintf("%s is not ready: %v", at.Host, err)
+	for _, target := range []*rest.Config{config, withPath(config, memberProxyPath(member))} {
+		if err := checkReady(ctx, target); err != nil {
+			return fmt.Sprintf("%s is not ready: %v", target.Host, err)
 		}
 	}
 	return ""
@@ -136,7 +137,7 @@ func (c *crowsnest) stop() error {
 		return err
 	}
 	select {
-	case err := <-c.ended:
+	case err := <-c.result:
 		return err
 	case <-time.After(stopTimeout):
 		_ = c.command.Process.Kill()
@@ -154,13 +155,13 @@ func (c *crowsnest) restart(ctx context.Context, member string) error {
 
 // withPath returns a client configuration for a path of a server.
 func withPath(config *rest.Config, path string) *rest.Config {
-	copied := rest.CopyConfig(config)
-	copied.Host = strings.TrimRight(copied.Host, "/") + path
-	return copied
+	result := rest.CopyConfig(config)
+	result.Host = strings.TrimRight(result.Host, "/") + path
+	return result
 }
 
-func memberProxy(member string) string {
+func memberProxyPath(member string) string {
 	return "/apis/cluster.karmada.io/v1alpha1/clusters/" + member + "/proxy"
 }
 
-const fleetProxy = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy"
+const fleetProxyPath = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy"

@@ -75,7 +75,7 @@ func newHelm(a address, cache string) (*helm, error) {
 
 // checkHelm installs a chart, upgrades it, rolls it back and uninstalls it.
 func checkHelm(ctx context.Context, a address) (note string, failure error) {
-	packed, err := loadChart()
+	crewChart, err := loadChart()
 	if err != nil {
 		return "", err
 	}
@@ -88,7 +88,7 @@ func checkHelm(ctx context.Context, a address) (note string, failure error) {
 	if err != nil {
 		return "", err
 	}
-	// Helm leaves definitions in place.
+	// Helm does not delete CustomResourceDefinitions when it uninstalls a chart.
 	defer func() {
 		failure = errors.Join(failure, ignoreNotFound(h.client.Resource(definitions).Delete(context.WithoutCancel(ctx), "sailors.ground.crowsnest.io", metav1.DeleteOptions{})))
 	}()
@@ -98,8 +98,8 @@ func checkHelm(ctx context.Context, a address) (note string, failure error) {
 		text     string
 		revision int
 	}{
-		{"install", func() error { return h.install(ctx, packed, "one") }, "one", 1},
-		{"upgrade", func() error { return h.upgrade(ctx, packed, "two") }, "two", 2},
+		{"install", func() error { return h.install(ctx, crewChart, "one") }, "one", 1},
+		{"upgrade", func() error { return h.upgrade(ctx, crewChart, "two") }, "two", 2},
 		{"rollback", func() error { return h.rollback(1) }, "one", 3},
 	}
 	for _, step := range steps {
@@ -120,19 +120,19 @@ func (h *helm) values(text string) map[string]any {
 	return map[string]any{"text": text, "workloads": h.workloads}
 }
 
-func (h *helm) install(ctx context.Context, packed *chart.Chart, text string) error {
+func (h *helm) install(ctx context.Context, crewChart *chart.Chart, text string) error {
 	install := action.NewInstall(h.config)
 	install.ReleaseName, install.Namespace = releaseName, h.namespace
 	install.Wait, install.WaitForJobs, install.Timeout = true, true, helmTimeout
-	_, err := install.RunWithContext(ctx, packed, h.values(text))
+	_, err := install.RunWithContext(ctx, crewChart, h.values(text))
 	return err
 }
 
-func (h *helm) upgrade(ctx context.Context, packed *chart.Chart, text string) error {
+func (h *helm) upgrade(ctx context.Context, crewChart *chart.Chart, text string) error {
 	upgrade := action.NewUpgrade(h.config)
 	upgrade.Namespace = h.namespace
 	upgrade.Wait, upgrade.WaitForJobs, upgrade.Timeout = true, true, helmTimeout
-	_, err := upgrade.RunWithContext(ctx, releaseName, packed, h.values(text))
+	_, err := upgrade.RunWithContext(ctx, releaseName, crewChart, h.values(text))
 	return err
 }
 

@@ -86,20 +86,20 @@ var clientKinds = []struct {
 	}},
 }
 
-// startInformers starts an informer of each kind of client, with lists or with streams, and waits until all have the objects.
+// startInformers starts an informer for each kind of client, with lists or with streams, and waits until all have synced.
 func startInformers(ctx context.Context, g *gates, config *rest.Config, namespace string, streams bool) ([]*informer, error) {
 	g.watchList.Store(streams)
 	var started []*informer
 	for _, kind := range clientKinds {
 		i := &informer{name: kind.name, streams: streams, history: record.NewHistory()}
 		i.requests = &record.Counter{Collection: "/namespaces/" + namespace + "/configmaps"}
-		counted := rest.CopyConfig(config)
-		counted.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		configWithCounter := rest.CopyConfig(config)
+		configWithCounter.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			i.requests.Next = next
 			return i.requests
 		})
 		var err error
-		if i.informer, err = kind.build(counted, namespace); err != nil {
+		if i.informer, err = kind.build(configWithCounter, namespace); err != nil {
 			return nil, err
 		}
 		if _, err := i.informer.AddEventHandler(i.handler()); err != nil {
@@ -113,7 +113,7 @@ func startInformers(ctx context.Context, g *gates, config *rest.Config, namespac
 			if i.informer.HasSynced() {
 				return ""
 			}
-			return fmt.Sprintf("the %s informer has no objects yet (%v)", i.name, i.requests.Total())
+			return fmt.Sprintf("the %s informer has not synced (%v)", i.name, i.requests.Total())
 		}); err != nil {
 			return nil, err
 		}
@@ -166,7 +166,7 @@ func (i *informer) store() map[string]record.State {
 	return objects
 }
 
-// list returns the objects that a direct list has, by name.
+// list lists the objects without an informer, by name.
 func list(ctx context.Context, client kubernetes.Interface, namespace string) (map[string]record.State, error) {
 	found, err := client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -181,7 +181,7 @@ func list(ctx context.Context, client kubernetes.Interface, namespace string) (m
 	return objects, nil
 }
 
-// withoutVersions makes objects comparable that were read through different addresses, whose resource versions differ.
+// withoutVersions removes resource versions, so that objects that were read through different addresses can be compared.
 func withoutVersions(objects map[string]record.State) map[string]record.State {
 	plain := map[string]record.State{}
 	for name, object := range objects {
@@ -191,7 +191,7 @@ func withoutVersions(objects map[string]record.State) map[string]record.State {
 	return plain
 }
 
-// waitFor waits until a condition returns no problem.
+// waitFor waits until a condition returns an empty string instead of a problem.
 func waitFor(ctx context.Context, limit time.Duration, condition func() string) error {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()

@@ -44,14 +44,14 @@ func main() {
 	}
 }
 
-// address is an API address with the objects of a cluster.
+// address is the address of an API through which the objects of a cluster are read.
 type address struct {
 	name   string
 	config *rest.Config
 	// origin is the address of the cluster itself, where its objects are written.
 	origin *rest.Config
-	// namespace of the objects. Those of the control plane and of the member have different names, since Karmada makes the control
-	// plane's namespaces in members.
+	// namespace of the objects. The control plane and the member have namespaces of different names, because Karmada creates the
+	// namespaces of the control plane in members.
 	namespace string
 	// workloads is true if pods run in the cluster.
 	workloads bool
@@ -88,7 +88,7 @@ func run(ctx context.Context, o options.Options) (failure error) {
 	if err != nil {
 		return err
 	}
-	// The checks count requests; a rate limit of the client would slow the writes down.
+	// A rate limit of the client would slow down the writes.
 	config.QPS = -1
 	addresses := addressesOf(config, o.Member, fmt.Sprintf("ground-clients-%d", os.Getpid()))
 	for _, a := range addresses {
@@ -100,8 +100,8 @@ func run(ctx context.Context, o options.Options) (failure error) {
 	}
 	r := &results{out: os.Stdout}
 	for _, a := range addresses {
-		if a.name == fleetAddress {
-			// Managers and Helm create objects, which the fleet's proxy leaves to policies.
+		if a.name == fleetProxyName {
+			// Managers and Helm create objects, but objects that are created through the fleet-wide proxy are placed by policies.
 			continue
 		}
 		if slices.Contains(o.Checks, "manager") {
@@ -122,8 +122,8 @@ func run(ctx context.Context, o options.Options) (failure error) {
 	return nil
 }
 
-// fleetAddress is the name of the fleet-wide proxy.
-const fleetAddress = "fleet-proxy"
+// fleetProxyName is the name of the address of the fleet-wide proxy.
+const fleetProxyName = "fleet-proxy"
 
 // addressesOf returns the addresses of a control plane: only its own if there is no member.
 func addressesOf(config *rest.Config, member, namespace string) []address {
@@ -131,10 +131,10 @@ func addressesOf(config *rest.Config, member, namespace string) []address {
 	if member == "" {
 		return addresses
 	}
-	origin := withPath(config, memberProxy(member))
+	origin := withPath(config, memberProxyPath(member))
 	return append(addresses,
 		address{name: "member-proxy", config: origin, origin: origin, namespace: namespace + "-member", workloads: true},
-		address{name: fleetAddress, config: withPath(config, fleetProxy), origin: origin, namespace: namespace + "-member"},
+		address{name: fleetProxyName, config: withPath(config, fleetProxyPath), origin: origin, namespace: namespace + "-member"},
 	)
 }
 

@@ -31,8 +31,8 @@ const (
 	sourceRole  = "source"
 	copySuffix  = "-copy"
 	copierOwner = "ground-copier"
-	// sources is the number of objects that the manager copies.
-	sources = 20
+	// sourceCount is the number of objects that the manager copies.
+	sourceCount = 20
 )
 
 // copier keeps a copy of each ConfigMap that has the label of a source, by server-side apply.
@@ -40,11 +40,11 @@ type copier struct {
 	client client.Client
 	// name of the manager, a label of each copy
 	name       string
-	reconciled *atomic.Int64
+	reconciles *atomic.Int64
 }
 
 func (c *copier) Reconcile(ctx context.Context, request controllerruntime.Request) (controllerruntime.Result, error) {
-	c.reconciled.Add(1)
+	c.reconciles.Add(1)
 	var source corev1.ConfigMap
 	if err := c.client.Get(ctx, request.NamespacedName, &source); err != nil {
 		return controllerruntime.Result{}, client.IgnoreNotFound(err)
@@ -62,23 +62,24 @@ func (c *copier) Reconcile(ctx context.Context, request controllerruntime.Reques
 // runningManager is a manager with its own election, cache and requests.
 type runningManager struct {
 	requests   *record.Counter
-	reconciled atomic.Int64
+	reconciles atomic.Int64
 	elected    <-chan struct{}
 	stop       context.CancelFunc
-	ended      chan error
+	// result receives the error of the manager when it ends.
+	result chan error
 }
 
 // startManager starts a manager that copies sources once it is elected.
 func startManager(ctx context.Context, a address, name string) (*runningManager, error) {
-	r := &runningManager{requests: &record.Counter{Collection: "/namespaces/" + a.namespace + "/configmaps"}, ended: make(chan error, 1)}
-	counted := rest.CopyConfig(a.config)
-	counted.Wrap(func(next http.RoundTripper) http.RoundTripper {
+	r := &runningManager{requests: &record.Counter{Collection: "/namespaces/" + a.namespace + "/configmaps"}, result: make(chan error, 1)}
+	configWithCounter := rest.CopyConfig(a.config)
+	configWithCounter.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		r.requests.Next = next
 		return r.requests
 	})
 	lease, renew, retry := 6*time.Second, 4*time.Second, time.Second
-	yes := true
-	manager, err := controllerruntime.NewManager(counted, controllerruntime.Options{
+	skipNameValidation := true
+	manager, err := controllerruntime.NewManager(configWithCounter, controllerruntime.Options{
 		Scheme:                        scheme.Scheme,
 		Metrics:                       server.Options{BindAddress: "0"},
 		Cache:                         cache.Options{DefaultNamespaces: map[string]cache.Config{a.namespace: {}}},
@@ -88,27 +89,27 @@ func startManager(ctx context.Context, a address, name string) (*runningManager,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &lease, RenewDeadline: &renew, RetryPeriod: &retry,
 		// Two managers in this process have a controller with the same name.
-		Controller: config.Controller{SkipNameValidation: &yes},
+		Controller: config.Controller{SkipNameValidation: &skipNameValidation},
 	})
 	if err != nil {
 		return nil, err
 	}
-	c := &copier{client: manager.GetClient(), name: name, reconciled: &r.reconciled}
+	c := &copier{client: manager.GetClient(), name: name, reconciles: &r.reconciles}
 	if err := controllerruntime.NewControllerManagedBy(manager).For(&corev1.ConfigMap{}).Owns(&corev1.ConfigMap{}).Complete(c); err != nil {
 		return nil, err
 	}
 	r.elected = manager.Elected()
 	ctx, r.stop = context.WithCancel(ctx)
-	go func() { r.ended <- manager.Start(ctx) }()
+	go func() { r.result <- manager.Start(ctx) }()
 	return r, nil
 }
 
-// waitForElection waits until the manager leads.
+// waitForElection waits until the manager is elected.
 func (r *runningManager) waitForElection(ctx context.Context) error {
 	select {
 	case <-r.elected:
 		return nil
-	case err := <-r.ended:
+	case err := <-r.result:
 		return fmt.Errorf("the manager ended: %w", err)
 	case <-time.After(syncTimeout):
 		return fmt.Errorf("the manager was not elected within %v", syncTimeout)
@@ -117,7 +118,8 @@ func (r *runningManager) waitForElection(ctx context.Context) error {
 	}
 }
 
-// checkManager runs two managers of which one leads, lets the other take over, and compares the copies with their sources.
+// checkManager runs two managers, one of which is elected, stops it so that the other one is elected, and compares the copies with their
+// sources.
 func checkManager(ctx context.Context, a address) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -142,11 +144,11 @@ func checkManager(ctx context.Context, a address) (string, error) {
 	if err := waitForCopies(ctx, direct, a.namespace, "one", "first"); err != nil {
 		return "", err
 	}
-	if count := second.reconciled.Load(); count > 0 {
+	if count := second.reconciles.Load(); count > 0 {
 		return "", fmt.Errorf("a manager that is not elected reconciled %d times", count)
 	}
 	first.stop()
-	if err := <-first.ended; err != nil {
+	if err := <-first.result; err != nil {
 		return "", fmt.Errorf("the first manager ended with %w", err)
 	}
 	if err := second.waitForElection(ctx); err != nil {
@@ -168,7 +170,7 @@ func checkManager(ctx context.Context, a address) (string, error) {
 		return "", err
 	}
 	second.stop()
-	if err := <-second.ended; err != nil {
+	if err := <-second.result; err != nil {
 		return "", fmt.Errorf("the second manager ended with %w", err)
 	}
 	var problems []string
@@ -177,18 +179,18 @@ func checkManager(ctx context.Context, a address) (string, error) {
 			problems = append(problems, fmt.Sprintf("a cache made %v, not one list or stream", got))
 		}
 	}
-	note := fmt.Sprintf("%d and %d reconciled; %v", first.reconciled.Load(), second.reconciled.Load(), second.requests.Total())
+	note := fmt.Sprintf("%d and %d reconciles; %v", first.reconciles.Load(), second.reconciles.Load(), second.requests.Total())
 	if len(problems) > 0 {
 		return note, errors.New(strings.Join(problems, "\n"))
 	}
 	return note, nil
 }
 
-// writeSources gives all sources the same text, at once.
+// writeSources writes the same text to all sources concurrently.
 func writeSources(ctx context.Context, direct client.Client, namespace, text string) error {
-	failures := make([]error, sources)
+	failures := make([]error, sourceCount)
 	var writing sync.WaitGroup
-	for index := range sources {
+	for index := range sourceCount {
 		writing.Go(func() {
 			source := corev1apply.ConfigMap(fmt.Sprintf("source-%d", index), namespace).
 				WithLabels(map[string]string{roleLabel: sourceRole}).WithData(map[string]string{"text": text})
@@ -202,7 +204,7 @@ func writeSources(ctx context.Context, direct client.Client, namespace, text str
 // waitForCopies waits until each source has a copy with the text, made by the manager.
 func waitForCopies(ctx context.Context, direct client.Client, namespace, text, manager string) error {
 	return waitFor(ctx, syncTimeout, func() string {
-		for index := range sources {
+		for index := range sourceCount {
 			var copied corev1.ConfigMap
 			key := client.ObjectKey{Namespace: namespace, Name: fmt.Sprintf("source-%d%s", index, copySuffix)}
 			if err := direct.Get(ctx, key, &copied); err != nil {
@@ -216,8 +218,8 @@ func waitForCopies(ctx context.Context, direct client.Client, namespace, text, m
 	})
 }
 
-// checkOwnership checks that a copy's fields have the manager as owner, that another owner's fields conflict, and that applying the same
-// again writes nothing.
+// checkOwnership checks that the manager owns the fields of a copy, that another owner's apply conflicts, and that a repeated apply writes
+// nothing.
 func checkOwnership(ctx context.Context, direct client.Client, namespace string) error {
 	key := client.ObjectKey{Namespace: namespace, Name: "source-0" + copySuffix}
 	var before, after corev1.ConfigMap
@@ -233,7 +235,7 @@ func checkOwnership(ctx context.Context, direct client.Client, namespace string)
 	}
 	other := corev1apply.ConfigMap(key.Name, namespace).WithData(map[string]string{"text": "other"})
 	if err := direct.Apply(ctx, other, client.FieldOwner("ground-other")); !apierrors.IsConflict(err) {
-		return fmt.Errorf("the field of another owner was applied: %v", err)
+		return fmt.Errorf("another owner's apply did not conflict: %v", err)
 	}
 	same := corev1apply.ConfigMap("source-1", namespace).
 		WithLabels(map[string]string{roleLabel: sourceRole}).WithData(map[string]string{"text": "two"})
@@ -248,7 +250,7 @@ func checkOwnership(ctx context.Context, direct client.Client, namespace string)
 		return err
 	}
 	if before.ResourceVersion != after.ResourceVersion {
-		return fmt.Errorf("applying the same again changed the resource version from %s to %s", before.ResourceVersion, after.ResourceVersion)
+		return fmt.Errorf("a repeated apply changed the resource version from %s to %s", before.ResourceVersion, after.ResourceVersion)
 	}
 	return nil
 }
@@ -256,11 +258,11 @@ func checkOwnership(ctx context.Context, direct client.Client, namespace string)
 // quietDuration is the time without reconciles after which a manager is considered idle.
 const quietDuration = 2 * time.Second
 
-// checkQuiet checks that a manager becomes idle: a write that changes nothing must not cause another.
+// checkQuiet checks that a manager becomes idle: a write without a change must not cause another reconcile.
 func checkQuiet(ctx context.Context, manager *runningManager) error {
-	last, since := manager.reconciled.Load(), time.Now()
+	last, since := manager.reconciles.Load(), time.Now()
 	return waitFor(ctx, syncTimeout, func() string {
-		if now := manager.reconciled.Load(); now != last {
+		if now := manager.reconciles.Load(); now != last {
 			last, since = now, time.Now()
 		}
 		if rest := time.Since(since); rest < quietDuration {

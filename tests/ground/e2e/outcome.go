@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// State is how the run of a spec ended.
+// State is the result of the run of a spec.
 type State string
 
 const (
@@ -15,7 +15,7 @@ const (
 	Failed State = "FAILED"
 	// TimedOut specs were interrupted because they took too long.
 	TimedOut State = "TIMEOUT"
-	// Skipped specs found that the cluster lacks something that they need.
+	// Skipped specs need something that the cluster lacks.
 	Skipped State = "SKIPPED"
 )
 
@@ -39,8 +39,8 @@ type suiteReport struct {
 	}
 }
 
-// parseReport returns the outcomes of the specs that were run, or all specs as failed if the set-up of the suite did. Those that are not
-// among the outcomes did not begin.
+// parseReport returns the outcomes of the specs that were run. Specs without an outcome were not started. If the set-up of the suite
+// failed, all specs have failed.
 func parseReport(text []byte, specs []string) ([]Outcome, error) {
 	var suites []suiteReport
 	if err := json.Unmarshal(text, &suites); err != nil {
@@ -63,7 +63,7 @@ func parseReport(text []byte, specs []string) ([]Outcome, error) {
 			case "skipped", "pending":
 				outcome.State = Skipped
 				if outcome.Message == "" {
-					// Out of focus, or after an interruption.
+					// The spec was not selected, or the process was interrupted before it.
 					continue
 				}
 			default:
@@ -80,7 +80,7 @@ func parseReport(text []byte, specs []string) ([]Outcome, error) {
 	return outcomes, nil
 }
 
-// failAll are failures of all specs for one reason.
+// failAll returns a failure with the same message for each spec.
 func failAll(specs []string, message string) []Outcome {
 	var outcomes []Outcome
 	for _, spec := range specs {

@@ -45,7 +45,7 @@ type Suite struct {
 	Folder string
 }
 
-// run is the work of one call of Suite.Run.
+// run is the state of one call of Suite.Run.
 type run struct {
 	*Suite
 	cluster Cluster
@@ -76,9 +76,9 @@ func (s *Suite) Run(ctx context.Context, cluster Cluster, specs []string, report
 	return ctx.Err()
 }
 
-// runAll runs specs in a number of processes at once.
+// runAll runs specs in a number of concurrent processes.
 func (r *run) runAll(ctx context.Context, specs []string, processes int) {
-	// Specs are distributed so that no process is without work.
+	// With few specs, batches are smaller, so that no process is idle.
 	size := max(1, min(batchSize, (len(specs)+processes-1)/processes))
 	batches := make(chan []string, len(specs))
 	for batch := range slices.Chunk(specs, size) {
@@ -134,13 +134,13 @@ func (r *run) runProcess(ctx context.Context, specs []string) ([]Outcome, error)
 		return nil, err
 	}
 	defer log.Close()
-	limited, cancel := context.WithCancel(ctx)
+	specCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	timer := time.AfterFunc(r.Limit, cancel)
 	defer timer.Stop()
-	command := exec.CommandContext(limited, r.Program, r.arguments(r.cluster, specs, base+".json")...)
+	command := exec.CommandContext(specCtx, r.Program, r.arguments(r.cluster, specs, base+".json")...)
 	command.Dir, command.Stderr = r.folder, log
-	command.Stdout = &progress{log: log, ended: func() { timer.Reset(r.Limit) }}
+	command.Stdout = &progress{log: log, onSpecEnd: func() { timer.Reset(r.Limit) }}
 	// An interrupted spec is cleaned up by Ginkgo.
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGINT) }
 	command.WaitDelay = cleanUpTimeout
@@ -151,40 +151,41 @@ func (r *run) runProcess(ctx context.Context, specs []string) ([]Outcome, error)
 	}
 	text, err := os.ReadFile(base + ".json")
 	if err != nil {
-		return nil, r.missingReport(limited, log.Name(), runErr, err)
+		return nil, r.missingReport(specCtx, log.Name(), runErr, err)
 	}
 	outcomes, err := parseReport(text, specs)
 	if err != nil {
-		return nil, r.missingReport(limited, log.Name(), runErr, err)
+		return nil, r.missingReport(specCtx, log.Name(), runErr, err)
 	}
 	return outcomes, nil
 }
 
-// missingReport is the error for a process that wrote no report.
-func (r *run) missingReport(limited context.Context, log string, ended, cause error) error {
-	if limited.Err() != nil {
+// missingReport returns the error for a process that wrote no report: runErr is the error of the process, cause the error of reading the
+// report.
+func (r *run) missingReport(specCtx context.Context, log string, runErr, cause error) error {
+	if specCtx.Err() != nil {
 		return fmt.Errorf("not finished after %v, and did not end when it was interrupted; see %s", r.Limit, log)
 	}
-	return fmt.Errorf("no report (%v; %w); see %s", ended, cause, log)
+	return fmt.Errorf("no report (%v; %w); see %s", runErr, cause, log)
 }
 
-// specEnd is what Ginkgo prints when a spec has ended, passed or not.
+// specEnd is the character that Ginkgo prints when a spec has passed or failed.
 const specEnd = "•"
 
-// progress writes the output of the suite to its log, and notices when a spec has ended.
+// progress writes the output of the suite to its log, and reports the end of each spec.
 type progress struct {
-	log   io.Writer
-	ended func()
+	log       io.Writer
+	onSpecEnd func()
 }
 
 func (p *progress) Write(output []byte) (int, error) {
 	if bytes.Contains(output, []byte(specEnd)) {
-		p.ended()
+		p.onSpecEnd()
 	}
 	return p.log.Write(output)
 }
 
-// arguments of the suite's program that run some specs.
+// arguments returns the arguments of the suite's program that run specs.
 func (s *Suite) arguments(cluster Cluster, specs []string, report string) []string {
 	var names []string
 	for _, spec := range specs {
@@ -199,13 +200,13 @@ func (s *Suite) arguments(cluster Cluster, specs []string, report string) []stri
 		"--ginkgo.no-color",
 		// The limit is for each spec, not for all.
 		"--ginkgo.timeout=24h",
-		// Nothing runs in the namespace kube-system.
+		// With -1, the suite does not wait for pods in the namespace kube-system, in which no pod runs.
 		"--allowed-not-ready-nodes=-1",
 		"--disable-log-dump",
 		"--dump-logs-on-failure=false",
 	}
 	if cluster.ControlPlane {
-		// Without the first, the suite waits for a node; without the second, for the account "default" of each namespace.
+		// With these flags, the suite waits neither for nodes nor for the ServiceAccount "default" of each namespace.
 		arguments = append(arguments, "--num-nodes=1", "--e2e-verify-service-account=false")
 	}
 	return arguments
@@ -214,7 +215,7 @@ func (s *Suite) arguments(cluster Cluster, specs []string, report string) []stri
 // maxNameLength is the maximum length of file names without number and extension, in bytes.
 const maxNameLength = 200
 
-// fileName is the name of a spec in which runs of all other characters than letters and digits have become dashes.
+// fileName returns the name of a spec in which dashes replace all characters except letters and digits.
 func fileName(spec string) string {
 	words := strings.FieldsFunc(strings.TrimSuffix(spec, " [Conformance]"), func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9')

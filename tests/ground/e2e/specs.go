@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// SIGs are the special interest groups whose conformance specs are run: those whose specs mostly need no program inside a container.
+// SIGs are the special interest groups whose conformance specs are run. Most of their specs do not need a process in a container.
 var SIGs = []string{"api-machinery", "apps", "architecture", "auth", "cli", "instrumentation", "scheduling"}
 
 // location precedes a spec's name in the output of `e2e.test --list-tests`, such as "test/e2e/apps/job.go:12: ".
@@ -30,8 +30,8 @@ func ParseSpecs(listing string, groups []string) []string {
 // group returns the special interest group of a spec, such as "apps" of "[sig-apps] Job should …"; empty if the name has none.
 func group(spec string) string {
 	name, found := strings.CutPrefix(spec, "[sig-")
-	name, _, ended := strings.Cut(name, "]")
-	if !found || !ended {
+	name, _, closed := strings.Cut(name, "]")
+	if !found || !closed {
 		return ""
 	}
 	return name

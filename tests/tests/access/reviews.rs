@@ -1,5 +1,6 @@
-//! Generated access reviews that an API server decides as `who-can` does. `.ci/ground system-tests 1.36 access::reviews` sends
-//! them to a real kube-apiserver, otherwise the embedded one is used.
+//! Generated access reviews, for which an API server and `who-can` must make the same decisions.
+//! `.ci/ground system-tests 1.36 access::reviews` sends them to a real kube-apiserver; otherwise the embedded API server is
+//! used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 
 /// Number of generated reviews.
 const REVIEWS: usize = 1_000;
-/// kubectl sends this many requests without a delay.
+/// Number of requests that kubectl sends without client-side throttling.
 const REVIEWS_PER_CALL: usize = 250;
 const RBAC: &str = "rbac.authorization.k8s.io";
 const NAMESPACES: [&str; 2] = ["reviews-a", "reviews-b"];
@@ -48,7 +49,7 @@ const RESOURCES: [(&str, &str, &str); 7] = [
 ];
 /// All asterisks at the end are one wildcard.
 const RULE_PATHS: [&str; 7] = ["/healthz", "/apis/*", "/reviews", "/reviews/*", "/rev*", "/review**", "*"];
-/// Verbs are compared as they are: `GET` is not `get`.
+/// Verbs are case-sensitive: `GET` is not `get`.
 const PATH_VERBS: [&str; 3] = ["get", "post", "GET"];
 const PATHS: [&str; 5] = ["/healthz", "/apis/apps", "/reviews", "/reviews/x", "/revision"];
 const BOUND_USERS: [&str; 4] = ["ann", "bob", ANONYMOUS, "system:serviceaccount:reviews-b:web"];
@@ -99,7 +100,8 @@ impl Generator {
         }
     }
 
-    /// A binding of a role; of a ClusterRole in the cluster or in a namespace. Some bindings reference a role that does not exist.
+    /// A binding of a role. A ClusterRole is bound in the cluster or in a namespace. Some bindings reference a role that
+    /// does not exist.
     fn binding(&mut self, nth: usize, role: &Value) -> Value {
         let own = role["metadata"]["namespace"].as_str();
         let namespace = own.unwrap_or_else(|| self.pick(&SCOPES)).to_owned();
@@ -111,8 +113,8 @@ impl Generator {
         object(kind, &namespace, &format!("reviews-{nth}"), fields)
     }
 
-    /// Spec of a review with a user, groups or both.
-    fn reviewer(&mut self) -> Value {
+    /// Spec of a review, with only the fields `user` and `groups`.
+    fn review_subject(&mut self) -> Value {
         let kinds = ["ann", "ann", "bob", "bob", "account", "account", "account", "anonymous", "group", "master"];
         match self.pick(&kinds) {
             "account" => {
@@ -129,7 +131,7 @@ impl Generator {
     }
 
     fn review(&mut self, nth: usize) -> Value {
-        let mut spec = self.reviewer();
+        let mut spec = self.review_subject();
         if nth.is_multiple_of(5) {
             let (verb, path) = (self.pick(&PATH_VERBS), self.pick(&PATHS));
             spec["nonResourceAttributes"] = json!({"verb": verb, "path": path});
@@ -173,7 +175,7 @@ fn aggregated_reviews() -> [Value; 2] {
     })
 }
 
-/// Classes of a review: its user, and each of its attributes.
+/// Names of the classes to which a review belongs: one for its user, and one for each of its attributes.
 fn classes(spec: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
@@ -192,16 +194,20 @@ fn ensure_variety(reviews: &[Value], expected: &[bool]) -> Result<()> {
     let mut decisions: BTreeMap<String, BTreeSet<bool>> = BTreeMap::new();
     for (review, allowed) in reviews.iter().zip(expected) {
         let spec = &review["spec"];
-        for class in classes(spec).into_iter().filter(|_| !is_master(spec)) {
+        for class in classes(spec).into_iter().filter(|_| !is_in_masters(spec)) {
             decisions.entry(class).or_default().insert(*allowed);
         }
     }
     let uniform: Vec<_> = decisions.iter().filter(|(_, decisions)| decisions.len() < 2).collect();
-    ensure!(uniform.is_empty() && decisions.len() > 25, "{} classes, of which {uniform:?}", decisions.len());
+    ensure!(
+        uniform.is_empty() && decisions.len() > 25,
+        "{} classes; only one decision in {uniform:?}",
+        decisions.len()
+    );
     Ok(())
 }
 
-fn is_master(spec: &Value) -> bool {
+fn is_in_masters(spec: &Value) -> bool {
     spec["groups"].as_array().into_iter().flatten().any(|group| group == MASTERS)
 }
 
@@ -225,9 +231,9 @@ fn stored_rules(kubectl: &Kubectl) -> Result<Rbac> {
     let kinds = "clusterroles,roles,clusterrolebindings,rolebindings";
     let stored: Value = serde_json::from_str(&kubectl.run_ok(&["get", kinds, "-A", "-o", "json"], "")?)?;
     let mut rbac = Rbac::default();
-    for item in stored["items"].as_array().context("items")? {
+    for item in stored["items"].as_array().context("the list has no items")? {
         let namespace = item["metadata"]["namespace"].as_str().unwrap_or_default();
-        let name = item["metadata"]["name"].as_str().context("a name")?;
+        let name = item["metadata"]["name"].as_str().context("an RBAC object has no name")?;
         if item.get("roleRef").is_some() {
             rbac.put_binding(namespace, name, serde_json::from_value(item.clone())?);
         } else {
@@ -239,7 +245,7 @@ fn stored_rules(kubectl: &Kubectl) -> Result<Rbac> {
 
 /// True if `who-can` lists the user of a review, or one of its groups. It lists `system:masters` without a binding.
 fn is_listed(rbac: &Rbac, spec: &Value) -> bool {
-    if is_master(spec) {
+    if is_in_masters(spec) {
         return true;
     }
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -258,10 +264,10 @@ fn is_listed(rbac: &Rbac, spec: &Value) -> bool {
     };
     let user = text(&spec["user"]);
     let account = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-    let itself =
+    let user_subject =
         account.map_or_else(|| Subject::user(&user), |(namespace, name)| Subject::service_account(namespace, name));
     let groups = spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(Subject::group);
-    let subjects: Vec<Subject> = groups.chain([itself]).collect();
+    let subjects: Vec<Subject> = groups.chain([user_subject]).collect();
     let view = VisibleRbac { rbac, is_visible: &|_, _, _| true };
     let scope = Scope::from_namespace(&text(&resource["namespace"]));
     view.who_can(&action, &scope).proofs.iter().any(|proof| subjects.contains(&proof.subject))
@@ -297,15 +303,15 @@ fn generated_reviews_have_the_decisions_of_an_api_server() -> Result<()> {
     let rbac = stored_rules(&kubectl)?;
     let expected: Vec<bool> = reviews.iter().map(|review| is_listed(&rbac, &review["spec"])).collect();
     ensure_variety(&generated, &expected)?;
-    ensure!(expected.ends_with(&[true, false]), "the aggregated role counts");
+    ensure!(expected.ends_with(&[true, false]), "the rules of the aggregated role are not evaluated");
     // An API server applies new rules after a moment.
-    let mut differing = Vec::new();
-    let agreed = wait_for("the API server to decide as who-can does", || {
-        let decided = send_reviews(&kubectl, &reviews)?;
-        ensure!(decided.len() == reviews.len(), "{} responses", decided.len());
-        let pairs = reviews.iter().zip(expected.iter().zip(&decided));
-        differing = pairs.filter(|(_, (expected, decided))| expected != decided).map(|(review, _)| review).collect();
-        Ok(differing.is_empty())
+    let mut deviations = Vec::new();
+    let result = wait_for("the API server to make the decisions of who-can", || {
+        let decisions = send_reviews(&kubectl, &reviews)?;
+        ensure!(decisions.len() == reviews.len(), "{} responses", decisions.len());
+        let pairs = reviews.iter().zip(expected.iter().zip(&decisions));
+        deviations = pairs.filter(|(_, (expected, decision))| expected != decision).map(|(review, _)| review).collect();
+        Ok(deviations.is_empty())
     });
-    agreed.with_context(|| format!("{differing:#?}"))
+    result.with_context(|| format!("{deviations:#?}"))
 }

@@ -137,7 +137,7 @@ fn decode_status(block: &[u8]) -> Result<u16> {
         }
         rest = &rest[1..];
     }
-    let first = *rest.first().context("an empty header block")?;
+    let first = *rest.first().context("the header block is empty")?;
     if first & 0x80 != 0 {
         let known = [200, 204, 206, 304, 400, 404, 500];
         return known.get((first & 0x7f) as usize - 8).copied().context("the first field is not the status");

@@ -241,7 +241,7 @@ fn server_tls(names: &[&str]) -> Result<(String, ServerConfig)> {
     let issuer = Issuer::new(params, key);
     let key = KeyPair::generate()?;
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let certificate = CertificateParams::new(names)?.signed_by(&key, &issuer).context("signing")?;
+    let certificate = CertificateParams::new(names)?.signed_by(&key, &issuer).context("cannot sign the certificate")?;
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
     let tls = ServerConfig::builder().with_no_client_auth();
     Ok((pem, tls.with_single_cert(vec![certificate.der().clone()], key.into())?))

@@ -52,7 +52,7 @@ fn certificates_give_no_other_identity() -> Result<()> {
 /// A bootstrap token gives no identity except an agent's.
 fn check_bootstrap_token(kubectl: &Kubectl) -> Result<()> {
     kubectl.run_ok(&["apply", "-f", "-"], TOKEN)?;
-    let joining = kubectl.with_token("abcdef.0123456789abcdef")?;
+    let bootstrap = kubectl.with_token("abcdef.0123456789abcdef")?;
     let attempts: [(&str, Subject<'_>); 15] = [
         ("agent-then-proxy", &[&[(O, AGENTS)], &[(CN, AGENT)], &[(CN, FRONT_PROXY)]]),
         ("proxy-then-agent", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY)], &[(CN, AGENT)]]),
@@ -71,15 +71,15 @@ fn check_bootstrap_token(kubectl: &Kubectl) -> Result<()> {
         ("nul-in-name", &[&[(O, AGENTS)], &[(CN, "system:karmada:agent:x\0")]]),
     ];
     for (name, subject) in attempts {
-        check_no_certificate(kubectl, &joining, name, subject).with_context(|| name.to_owned())?;
+        check_no_certificate(kubectl, &bootstrap, name, subject).with_context(|| name.to_owned())?;
     }
     Ok(())
 }
 
 /// Checks that the request is refused, or that the approver does not approve it and the signer does not sign it after
 /// an administrator has approved it.
-fn check_no_certificate(kubectl: &Kubectl, joining: &Kubectl, name: &str, subject: Subject<'_>) -> Result<()> {
-    let output = joining.run(&["create", "-f", "-"], &signing_request(name, subject)?.to_string())?;
+fn check_no_certificate(kubectl: &Kubectl, bootstrap: &Kubectl, name: &str, subject: Subject<'_>) -> Result<()> {
+    let output = bootstrap.run(&["create", "-f", "-"], &signing_request(name, subject)?.to_string())?;
     if output.code != Some(0) {
         ensure!(output.err.contains("is forbidden") || output.err.contains("is invalid"), "{output:?}");
         return Ok(());
@@ -88,7 +88,7 @@ fn check_no_certificate(kubectl: &Kubectl, joining: &Kubectl, name: &str, subjec
     let valid = format!("valid-{name}");
     let cluster = format!("system:karmada:agent:{name}");
     let next = signing_request(&valid, &[&[(O, AGENTS)], &[(CN, &cluster)]])?.to_string();
-    joining.run_ok(&["create", "-f", "-"], &next)?;
+    bootstrap.run_ok(&["create", "-f", "-"], &next)?;
     kubectl.run_until(&["get", "csr", &valid, "-o", "json"], |out| out.contains("\"certificate\""))?;
     ensure!(get_csr(kubectl, name)?["status"] == json!({}), "{:#}", get_csr(kubectl, name)?);
     kubectl.run_ok(&["certificate", "approve", name], "")?;

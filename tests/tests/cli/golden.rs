@@ -101,7 +101,7 @@ fn variable_values_are_replaced() -> Result<()> {
     ensure!(replace_variable_values("web   1/1   2m30s\nat 2026-01-01T00:00:00Z") == "web   1/1   AGE\nat TIME");
     ensure!(replace_variable_values("sss 10 m1 5") == "sss 10 m1 5");
     ensure!(visible_text("\r\u{1b}[K| searching\r\u{1b}[KNAME\r\nweb\r\n") == "NAME\nweb\n");
-    let first = commands("$ crowsnest get pods\n= 0\n").next().context("a command")?;
+    let first = commands("$ crowsnest get pods\n= 0\n").next().context("no command is parsed")?;
     ensure!(words(first) == ["get", "pods"]);
     Ok(())
 }

@@ -41,7 +41,7 @@ impl Clock {
 
     /// The second in which a change at this time of the corpus must not be seen: with the resolution of seconds,
     /// queries could not distinguish it from earlier changes.
-    pub fn forbidden_second(&self, at: i64) -> Option<i64> {
+    pub fn indistinguishable_second(&self, at: i64) -> Option<i64> {
         let (last, seen) = self.changes.last()?;
         self.query_times.range(last..&at).next().map(|_| *seen)
     }
@@ -53,8 +53,8 @@ impl Clock {
             "changes are recorded out of order"
         );
         ensure!(
-            self.forbidden_second(at).is_none_or(|forbidden| forbidden < now),
-            "a query refers to a time between the previous change and {at}"
+            self.indistinguishable_second(at).is_none_or(|forbidden| forbidden < now),
+            "the changes until {at} were received in the second of the previous ones, but a query refers to a time between them"
         );
         self.changes.push((at, now));
         Ok(())
@@ -67,10 +67,10 @@ impl Clock {
     }
 
     /// Shifts the times in an object.
-    pub fn move_times(&self, object: &mut Value) -> Result<()> {
+    pub fn shift_times(&self, object: &mut Value) -> Result<()> {
         match object {
-            Value::Object(fields) => fields.values_mut().try_for_each(|value| self.move_times(value)),
-            Value::Array(items) => items.iter_mut().try_for_each(|value| self.move_times(value)),
+            Value::Object(fields) => fields.values_mut().try_for_each(|value| self.shift_times(value)),
+            Value::Array(items) => items.iter_mut().try_for_each(|value| self.shift_times(value)),
             Value::String(text) => {
                 const SECONDS: usize = "2026-09-21T13:00:06".len();
                 if let (Ok(time), Some(rest)) = (text.parse::<Timestamp>(), text.get(SECONDS..)) {
@@ -205,13 +205,16 @@ fn times_in_queries_and_objects_are_converted() -> Result<()> {
     // the test, and later ones in the tenth.
     let mut clock = Clock::new(NOW + 3600, cases.map(|(query, _)| query))?;
     clock.record(NOW - 800, NOW + 3600)?;
-    assert_eq!((clock.forbidden_second(NOW - 750), clock.forbidden_second(NOW - 60)), (None, Some(NOW + 3600)));
+    assert_eq!(
+        (clock.indistinguishable_second(NOW - 750), clock.indistinguishable_second(NOW - 60)),
+        (None, Some(NOW + 3600))
+    );
     clock.record(NOW - 60, NOW + 3609)?;
     for (query, expected) in cases {
         assert_eq!(clock.shift_query(query, NOW + 3615)?, expected, "{query}");
     }
     let mut object = serde_json::json!({"a": ["2026-09-21T13:00:06Z", "2026-09-21T13:20:00.000000Z", "13:20", "x"]});
-    clock.move_times(&mut object)?;
+    clock.shift_times(&mut object)?;
     let expected = serde_json::json!({"a": ["2026-09-21T14:00:06Z", "2026-09-21T14:20:00.000000Z", "13:20", "x"]});
     assert_eq!(object, expected);
     Ok(())

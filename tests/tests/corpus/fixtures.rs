@@ -94,13 +94,13 @@ impl Corpus {
         let (templates, entries): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|entry| entry.cluster == CONTROL_PLANE);
         let qualified: BTreeMap<String, Vec<String>> = read("kinds")?;
-        // Without groups: no two kinds of the corpus have one name.
+        // Groups are not needed, because all kinds of the corpus have different names.
         let kind_of = |name: String| name.split('.').next().unwrap_or_default().to_owned();
         let mut kinds: BTreeMap<_, _> = qualified.into_iter().map(|(name, others)| (kind_of(name), others)).collect();
         kinds.retain(|kind, _| has_kind(&entries, kind) || !has_kind(&templates, kind));
         let all = cases.len();
         cases.retain(|case| !case.templates);
-        ensure!(all - cases.len() < all / 10, "{} of {all} are left out", all - cases.len());
+        ensure!(all - cases.len() < all / 10, "{} of {all} queries are about the control plane", all - cases.len());
         Ok(Self { clusters: read("clusters")?, kinds, entries, cases })
     }
 
@@ -109,7 +109,7 @@ impl Corpus {
         let with_features = self.cases.iter().map(|case| (case, features(&case.query)));
         let mut left: Vec<(&QueryCase, BTreeSet<String>)> = with_features.collect();
         let mut chosen = Vec::new();
-        // The query with the most new features; among equal ones the first.
+        // The query with the most new features is next; among equal ones, the first.
         while let Some(most) = left.iter().rev().max_by_key(|(_, new)| new.len()).filter(|(_, new)| !new.is_empty()) {
             let (case, new) = most.clone();
             left.iter_mut().for_each(|(_, features)| features.retain(|feature| !new.contains(feature)));
@@ -127,8 +127,8 @@ fn has_kind(entries: &[Entry], kind: &str) -> bool {
 fn read<T: DeserializeOwned>(name: &str) -> Result<T> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../index/search/tests/fixtures/corpus");
     let path = folder.join(name).with_extension("yaml");
-    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_saphyr::from_str(&text).with_context(|| format!("cannot decode {}", path.display()))
 }
 
 /// Kind/namespace/name or Kind/name of an object.

@@ -53,7 +53,8 @@ impl TestEnv {
 
     /// Joins the members and applies all changes.
     pub fn replay(&mut self, corpus: &Corpus) -> Result<()> {
-        // One after another, because equal hits are ordered by the time at which the cache first received them.
+        // Members join one after another, because equal hits are ordered by the time at which the cache first received
+        // them.
         for cluster in &corpus.clusters {
             self.join(corpus, cluster).with_context(|| format!("joining {}", cluster.name))?;
         }
@@ -65,7 +66,7 @@ impl TestEnv {
         }
         wait_for("the cache to be complete, and only the stale clusters to be skipped", || {
             let response = self.query("", None)?;
-            Ok(response["behind"] == 0 && skipped(&response) == stale)
+            Ok(response["behind"] == 0 && skipped_clusters(&response) == stale)
         })
     }
 
@@ -91,7 +92,7 @@ impl TestEnv {
         })?;
         wait_for(&format!("{name} to be read"), || {
             let response = self.query(&format!("cluster:{name}"), None)?;
-            Ok(response["total"] == count && skipped(&response).is_empty())
+            Ok(response["total"] == count && skipped_clusters(&response).is_empty())
         })
     }
 
@@ -104,7 +105,7 @@ impl TestEnv {
             let change = match (object, deleted) {
                 (Some(object), None) => {
                     let mut object = object.clone();
-                    self.clock.move_times(&mut object)?;
+                    self.clock.shift_times(&mut object)?;
                     let event_type = if last(&name_of(&object)).is_some() { "MODIFIED" } else { "ADDED" };
                     Change { event_type, object }
                 }
@@ -131,7 +132,7 @@ impl TestEnv {
         self.clock.record(start.as_second(), now())?;
         for entry in &corpus.entries {
             let Some(at) = entry.at else { continue };
-            let forbidden = self.clock.forbidden_second(at.as_second());
+            let forbidden = self.clock.indistinguishable_second(at.as_second());
             wait_for("the next second", || Ok(forbidden.is_none_or(|forbidden| now() > forbidden)))?;
             let member = self.members.get(&entry.cluster).context("unknown member")?;
             let (change, resource) = member.apply_next_change()?;
@@ -146,7 +147,7 @@ impl TestEnv {
                 text("name")
             );
             wait_for(&format!("the cache to receive {path}"), || {
-                // New objects are not searchable until then.
+                // New objects are not searchable before this.
                 let Ok(history) = self.get(&path) else { return Ok(false) };
                 let newest = &history["versions"][0];
                 let is_newest = newest["resourceVersion"] == metadata["resourceVersion"];
@@ -179,7 +180,7 @@ fn now() -> i64 {
 }
 
 /// Clusters that a response lists as skipped or lagging.
-fn skipped(response: &Value) -> Vec<&str> {
+fn skipped_clusters(response: &Value) -> Vec<&str> {
     response["skipped"].as_array().into_iter().flatten().filter_map(|skipped| skipped["cluster"].as_str()).collect()
 }
 

@@ -237,7 +237,7 @@ impl Model {
     }
 
     /// The desired state, in the format of [`crate::crash::state`].
-    pub fn desired(&self) -> BTreeMap<String, String> {
+    pub fn desired_state(&self) -> BTreeMap<String, String> {
         let mut desired = BTreeMap::new();
         for (number, value) in &self.templates {
             let group = group_of(*number);

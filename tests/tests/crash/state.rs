@@ -32,7 +32,7 @@ impl ObservedState {
     }
 
     /// Members' objects that were recreated since `before`, except those whose name satisfies `is_allowed`.
-    pub fn recreated(&self, before: &ObservedState, is_allowed: impl Fn(&str) -> bool) -> Vec<&String> {
+    pub fn recreated_objects(&self, before: &ObservedState, is_allowed: impl Fn(&str) -> bool) -> Vec<&String> {
         let is_recreated = |(key, (name, uid)): &(&String, &(String, String))| {
             before.objects.get(*key).is_some_and(|(_, old)| old != uid) && !is_allowed(name)
         };

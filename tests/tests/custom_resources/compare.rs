@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::server::{Identity, Response};
 
-/// Differences shown per request.
-const SHOWN: usize = 6;
-/// Characters shown per value.
+/// Maximum number of differences that are shown per request.
+const MAX_SHOWN_DIFFERENCES: usize = 6;
+/// Maximum number of characters that are shown per value.
 const WIDTH: usize = 1000;
 
 /// Start of a difference whose status code is 5xx in kube-apiserver.
@@ -16,15 +16,15 @@ pub const SERVER_ERROR: &str = "code: 5";
 /// Known deviations; the content of `differences.yaml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Known {
+pub struct KnownDeviations {
     /// Intended differences.
     pub differences: Vec<Deviation>,
-    /// Messages of errors with status 500 that kube-apiserver returns for wrong requests, and that recorded scenarios
+    /// Messages of errors with status 500 that kube-apiserver returns for invalid requests, and that recorded scenarios
     /// expect. They must be equal on both servers; any other server error is a failure.
     pub server_errors: Vec<Deviation>,
 }
 
-impl Known {
+impl KnownDeviations {
     /// True if a difference is accepted for a request with this body. A server error of kube-apiserver is accepted only
     /// by an entry for its message.
     pub fn accepts(&self, difference: &str, body: &str) -> bool {
@@ -40,7 +40,7 @@ impl Known {
 pub struct Deviation {
     /// Part of the difference's text or of the message.
     pub text: String,
-    /// Parts of the request's body of which it has one; empty for any body.
+    /// Texts, one of which the request's body must contain; empty for any body.
     #[serde(default)]
     pub bodies: Vec<String>,
     /// The reason why it is accepted.
@@ -85,7 +85,7 @@ fn mask_metadata(object: &mut Value) {
     for entry in &mut *entries {
         entry.get_mut("time").into_iter().for_each(|time| *time = "<own>".into());
     }
-    // Entries are ordered by times, which are whole seconds.
+    // The order of entries depends on their times, which differ between the servers.
     entries.sort_by_cached_key(|entry| {
         ["manager", "operation", "subresource", "apiVersion"].map(|field| entry[field].to_string())
     });
@@ -118,7 +118,7 @@ fn mask_status(status: &mut Value, identity: &Identity) {
     let Some(message) = status["message"].as_str().map(clean) else { return };
     // The patched object contains times.
     let message = without_patched_object(&message).unwrap_or(message);
-    // The list consists of the causes.
+    // The list repeats the messages of the causes, in the random order of Go's maps.
     let sorted = message.split_once(" is invalid: [").map(|(subject, list)| {
         let mut parts: Vec<&str> = list.trim_end_matches(']').split(", ").collect();
         parts.sort_unstable();
@@ -129,21 +129,21 @@ fn mask_status(status: &mut Value, identity: &Identity) {
 
 /// Messages about objects that do not fit the version of a manager. kube-apiserver visits managers and fields in the order
 /// of Go's maps.
-const UNFITTING: [&str; 2] = ["failed to convert new object", "failed to prune fields"];
+const CONVERSION_ERRORS: [&str; 2] = ["failed to convert new object", "failed to prune fields"];
 
 /// Errors of server-side apply about objects that do not fit their schema, with the text between the object and its
 /// errors.
-const TYPED: [(&str, &str); 3] = [
+const SCHEMA_ERRORS: [(&str, &str); 3] = [
     ("failed to create typed patch object", "): "),
     ("failed to create typed live object", "): "),
     ("failed to create manager for existing fields", ") to smd typed: "),
 ];
 
-/// A message without the request's body, and without the errors of server-side apply, of which kube-apiserver reports
-/// those that come first in the order of Go's maps.
+/// A message without the request's body, and without the errors of server-side apply: kube-apiserver reports some of
+/// them, in the random order of Go's maps.
 fn without_random_parts(text: &str) -> String {
-    let end_of_object = TYPED.iter().find(|(what, _)| text.starts_with(what)).map(|(_, end)| *end);
-    if let Some(what) = UNFITTING.iter().find(|what| text.starts_with(**what)) {
+    let end_of_object = SCHEMA_ERRORS.iter().find(|(what, _)| text.starts_with(what)).map(|(_, end)| *end);
+    if let Some(what) = CONVERSION_ERRORS.iter().find(|what| text.starts_with(**what)) {
         return (*what).to_owned();
     }
     // Names of schemes contain source paths of the build.
@@ -178,8 +178,8 @@ pub fn differences(real: &Response, ours: &Response) -> Vec<String> {
         found.push(format!("warnings: {:?} | {:?}", real.warnings, ours.warnings));
     }
     compare(&real.body, &ours.body, "", &mut found);
-    let more = found.len().saturating_sub(SHOWN);
-    found.truncate(SHOWN);
+    let more = found.len().saturating_sub(MAX_SHOWN_DIFFERENCES);
+    found.truncate(MAX_SHOWN_DIFFERENCES);
     if more > 0 {
         found.push(format!("and {more} more"));
     }
@@ -211,8 +211,8 @@ fn compare(real: &Value, ours: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// True for errors of an object whose embedded resources have several fields that cannot be decoded, if they are about
-/// different ones. kube-apiserver reports the one that comes first in the order of Go's maps.
+/// True for errors about different fields of an object whose embedded resources have several fields that cannot be
+/// decoded. kube-apiserver reports one of them, in the random order of Go's maps.
 fn concern_different_fields(real: &str, ours: &str) -> bool {
     let errors = embedded_resource_error(real).zip(embedded_resource_error(ours));
     errors.is_some_and(|((subject, field), (other_subject, other_field))| {

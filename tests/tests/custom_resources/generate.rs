@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::literals::number;
 use super::random::Random;
 
-/// Values per format: the first is valid, others may be wrong.
+/// Values by format: the first one is valid, the others may be invalid.
 const FORMATS: [(&str, &[&str]); 22] = [
     (
         "date-time",
@@ -75,7 +75,7 @@ pub fn value(random: &mut Random, schema: &Value, depth: usize) -> Value {
         Some("number") => decimal(random, schema),
         Some("string") => string(random, schema).into(),
         _ if schema["properties"].is_object() => Value::Object(map(random, schema, depth)),
-        _ => anything(random, depth),
+        _ => any_value(random, depth),
     }
 }
 
@@ -105,7 +105,7 @@ fn map(random: &mut Random, schema: &Value, depth: usize) -> Map<String, Value> 
         map.insert("metadata".into(), json!({"name": "inner", "labels": {"a": "b"}}));
     }
     if schema["x-kubernetes-preserve-unknown-fields"] == true && random.chance(60) {
-        map.insert(random.pick(&["extra", "other"]).into(), anything(random, depth + 1));
+        map.insert(random.pick(&["extra", "other"]).into(), any_value(random, depth + 1));
     }
     map
 }
@@ -163,7 +163,7 @@ fn decimal(random: &mut Random, schema: &Value) -> Value {
 fn string(random: &mut Random, schema: &Value) -> String {
     let known = schema["format"].as_str().and_then(|format| FORMATS.iter().find(|(name, _)| *name == format));
     if let Some((_, samples)) = known {
-        // Mostly the valid one.
+        // The valid value is chosen most often.
         return samples[if random.chance(80) { 0 } else { random.below(samples.len()) }].into();
     }
     if let Some(hir) = schema["pattern"].as_str().and_then(|pattern| parse_pattern(random, pattern)) {
@@ -215,16 +215,16 @@ fn matching(random: &mut Random, hir: &Hir, text: &mut String) {
 }
 
 /// Any JSON value.
-pub fn anything(random: &mut Random, depth: usize) -> Value {
+pub fn any_value(random: &mut Random, depth: usize) -> Value {
     match random.below(if depth > 4 { 7 } else { 11 }) {
         0 => Value::Null,
         1 => random.chance(50).into(),
         2 => json!(random.below(9)),
         3 => number(random.pick(&["1.5", "1.0", "1e3", "-0.0", "9007199254740993", "12345678901234567890"])),
         4..7 => random.pick(&TEXTS).into(),
-        7..9 => (0..random.below(3)).map(|_| anything(random, depth + 1)).collect(),
+        7..9 => (0..random.below(3)).map(|_| any_value(random, depth + 1)).collect(),
         _ => {
-            let entries = (0..random.below(4)).map(|_| (random.pick(&KEYS).to_owned(), anything(random, depth + 1)));
+            let entries = (0..random.below(4)).map(|_| (random.pick(&KEYS).to_owned(), any_value(random, depth + 1)));
             Value::Object(entries.collect())
         }
     }

@@ -6,12 +6,12 @@ use anyhow::{Context, Result, ensure};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::compare::{Deviation, Known, SERVER_ERROR, differences};
+use super::compare::{Deviation, KnownDeviations, SERVER_ERROR, differences};
 use super::definition::{Definition, read_definitions};
 use super::literals::{number, to_text, type_name};
 use super::mutate::other_type;
 use super::random::Random;
-use super::sequence::{JSON, Request, Sequence, stored};
+use super::sequence::{JSON, Request, Sequence, stored_object};
 use super::server::Response;
 use super::{KNOWN, SEEDS, min_accepted_percent, own_folder};
 
@@ -90,7 +90,7 @@ fn subschemas(schema: &Value) -> Vec<&Value> {
     named.chain(single).chain(listed.into_iter().flatten()).filter(|below| !below.is_null()).collect()
 }
 
-/// The keywords of a schema and of those below; names of properties and the content of defaults are none.
+/// The keywords of a schema and of its subschemas. Names of properties and the content of defaults are not keywords.
 fn collect_keywords(schema: &Value, found: &mut BTreeSet<String>) {
     found.extend(schema.as_object().into_iter().flat_map(serde_json::Map::keys).cloned());
     subschemas(schema).into_iter().for_each(|below| collect_keywords(below, found));
@@ -135,7 +135,7 @@ fn requests(seed: u64, definition: &Definition, respond: impl Fn(&Request) -> Re
     let mut sequence = Sequence::new(seed, definition);
     let mut all = Vec::new();
     while let Some(request) = sequence.next_request() {
-        sequence.learn(&request, &respond(&request));
+        sequence.record_response(&request, &respond(&request));
         all.push(request);
     }
     all
@@ -200,7 +200,7 @@ fn fixed_seeds_contain_each_kind_of_request() -> Result<()> {
     Ok(())
 }
 
-/// Each property of each version is in an object of a request, at its place.
+/// Each property of each version occurs in an object of a request, at its path.
 #[test]
 fn fixed_seeds_contain_each_property() -> Result<()> {
     let definitions = read_definitions(&own_folder())?;
@@ -264,7 +264,7 @@ fn accepted_writes_and_reads_show_the_stored_object(
     let metadata = json!({"name": name, "uid": "u", "resourceVersion": "1", "generation": 1, "labels": {"a": "b"}});
     let found = response(code, json!({"kind": kind, "metadata": metadata, "spec": {"mode": "fast"}}));
     let object = json!({"kind": kind, "metadata": {"name": name, "labels": {"a": "b"}}, "spec": {"mode": "fast"}});
-    assert_eq!(stored(fleets, "seed-1", &request, &found), expected.then_some(object));
+    assert_eq!(stored_object(fleets, "seed-1", &request, &found), expected.then_some(object));
     Ok(())
 }
 
@@ -276,7 +276,7 @@ fn accepted_writes_and_reads_show_the_stored_object(
 #[case::text(json!("1.5"), "string", &["array", "boolean", "integer", "number", "object"])]
 #[case::null(json!(null), "null", &["array", "boolean", "integer", "number", "object", "string"])]
 #[case::list(json!([2]), "array", &["boolean", "integer", "number", "object", "string"])]
-fn other_types_are_all_types_that_a_value_has_not(#[case] value: Value, #[case] own: &str, #[case] others: &[&str]) {
+fn other_types_are_those_that_a_value_does_not_have(#[case] value: Value, #[case] own: &str, #[case] others: &[&str]) {
     let mut random = Random::new(1);
     let found: BTreeSet<&str> = (0..500).map(|_| type_name(&other_type(&mut random, &value))).collect();
     let expected: BTreeSet<&str> = others.iter().copied().collect();
@@ -302,8 +302,8 @@ fn few_sequences_may_be_refused_more_often(#[case] sequences: u64, #[case] expec
 fn server_errors_need_an_entry(#[case] message: &str, #[case] refusal: &str, #[case] expected: bool) -> Result<()> {
     let entry = |text: &str| Deviation { text: text.to_owned(), bodies: Vec::new(), reason: "a test".to_owned() };
     let accepted = vec![entry("code: 500 cannot do | 422"), entry("wrong")];
-    let known = Known { differences: accepted, server_errors: Vec::new() };
-    let (code, text) = refusal.split_once(' ').context("code and message")?;
+    let known = KnownDeviations { differences: accepted, server_errors: Vec::new() };
+    let (code, text) = refusal.split_once(' ').context("the refusal has no message")?;
     let real = response(500, json!({"kind": "Status", "message": message}));
     let ours = response(code.parse()?, json!({"kind": "Status", "message": text}));
     let found = differences(&real, &ours);
@@ -344,7 +344,7 @@ fn numbers_keep_their_text(#[case] value: Value, #[case] expected: &str) {
 
 #[test]
 fn accepted_deviations_have_reasons() -> Result<()> {
-    let known: Known = serde_saphyr::from_str(KNOWN).context("differences.yaml")?;
+    let known: KnownDeviations = serde_saphyr::from_str(KNOWN).context("differences.yaml")?;
     let all = known.differences.iter().chain(&known.server_errors);
     ensure!(all.clone().all(|known| !known.text.is_empty() && known.reason.len() > 20), "{known:?}");
     // An entry for a server error of kube-apiserver names its message and our status code.

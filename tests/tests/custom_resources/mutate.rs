@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::generate::{anything, value};
+use super::generate::{any_value, value};
 use super::literals::{number, type_name};
 use super::random::Random;
 
@@ -86,32 +86,32 @@ fn schema_at<'a>(schema: &'a Value, path: &[String]) -> &'a Value {
 /// Changes the object in one place.
 pub fn mutate(random: &mut Random, schema: &Value, object: &mut Value) {
     let paths = paths(object);
-    let kind = random.below(100);
-    if paths.is_empty() || kind >= 86 {
-        return if kind < 97 { damage_metadata(random, object) } else { damage_type(random, object) };
+    let roll = random.below(100);
+    if paths.is_empty() || roll >= 86 {
+        return if roll < 97 { damage_metadata(random, object) } else { damage_type(random, object) };
     }
     let path = random.pick(&paths);
-    let (own, place) = (schema_at(schema, &path), pointer(&path));
-    if (50..60).contains(&kind) {
+    let (value_schema, place) = (schema_at(schema, &path), pointer(&path));
+    if (50..60).contains(&roll) {
         return duplicate_item(random, object, &paths);
     }
-    if (27..37).contains(&kind) {
+    if (27..37).contains(&roll) {
         return remove(object, &path);
     }
     let Some(target) = object.pointer_mut(&place) else { return };
-    match kind {
+    match roll {
         0..15 => *target = other_type(random, target),
-        15..20 => *target = anything(random, 3),
+        15..20 => *target = any_value(random, 3),
         20..27 => *target = Value::Null,
         37..50 => add_unknown(random, target),
-        60..72 => *target = boundary(random, own),
+        60..72 => *target = boundary_value(random, value_schema),
         72..78 => *target = random.pick(&TEXTS).into(),
         78..84 => *target = random.pick(&[json!({}), json!([]), json!(""), json!([{}]), json!({"a": {}})]),
-        _ => *target = value(random, own, 2),
+        _ => *target = value(random, value_schema, 2),
     }
 }
 
-/// A value of another type. An integer is a number as well, but a number is not always an integer.
+/// A value of another type. An integer is also a number, but a number is not always an integer.
 pub fn other_type(random: &mut Random, value: &Value) -> Value {
     let candidates =
         [json!("text"), json!(7), json!(true), json!({"a": 1}), json!([1]), json!([{"name": "a"}]), number("1.5")];
@@ -124,7 +124,7 @@ pub fn other_type(random: &mut Random, value: &Value) -> Value {
     random.pick(&others).clone()
 }
 
-fn boundary(random: &mut Random, schema: &Value) -> Value {
+fn boundary_value(random: &mut Random, schema: &Value) -> Value {
     let limits = ["minimum", "maximum", "multipleOf"].map(|keyword| schema[keyword].as_i64());
     let limits: Vec<i64> = limits.into_iter().flatten().collect();
     if limits.is_empty() || random.chance(50) {
@@ -134,7 +134,7 @@ fn boundary(random: &mut Random, schema: &Value) -> Value {
 }
 
 fn add_unknown(random: &mut Random, target: &mut Value) {
-    let extra = anything(random, 3);
+    let extra = any_value(random, 3);
     match target {
         Value::Object(map) => drop(map.insert(random.pick(&["bogus", "Spec", "näme"]).into(), extra)),
         Value::Array(items) => items.push(json!({"bogus": extra})),

@@ -6,13 +6,13 @@ use std::ops::Range;
 use anyhow::{Context, Result};
 use futures::StreamExt;
 
-use super::compare::{Known, differences, mask};
+use super::compare::{KnownDeviations, differences, mask};
 use super::definition::Definition;
 use super::sequence::{Request, Sequence};
 use super::server::{Identity, Response, Server};
 
 const CONCURRENT_SEQUENCES: usize = 8;
-/// Characters of a request's body shown.
+/// Maximum number of characters of a request's body that are shown.
 const BODY_WIDTH: usize = 600;
 
 pub struct Run<'a> {
@@ -20,7 +20,7 @@ pub struct Run<'a> {
     pub real: Option<Server>,
     pub ours: Server,
     pub definitions: &'a [Definition],
-    pub known: &'a Known,
+    pub known: &'a KnownDeviations,
 }
 
 #[derive(Debug, Default)]
@@ -72,18 +72,18 @@ impl Run<'_> {
                 mask(&mut ours, &our_identity);
                 found.extend(differences(real, &ours));
                 is_equal = found.is_empty();
-                found.retain(|text| !self.is_known(text, &request.body));
+                found.retain(|text| !self.is_known_difference(text, &request.body));
             }
             report.requests += 1;
             report.accepted += usize::from(ours.code < 300);
-            // The real server decides what later requests derive from.
-            sequence.learn(&request, real.as_ref().unwrap_or(&ours));
+            // Later requests derive from the responses of the real server.
+            sequence.record_response(&request, real.as_ref().unwrap_or(&ours));
             requests.push(request);
             if !found.is_empty() {
                 report.differing.push(describe(seed, definition, &requests, &found)?);
             }
             if !found.is_empty() || !is_equal {
-                // Later requests may differ because the stored objects do, also after an accepted difference.
+                // After a difference, even an accepted one, later requests may differ because the stored objects differ.
                 break;
             }
         }
@@ -95,13 +95,13 @@ impl Run<'_> {
         Ok(report)
     }
 
-    /// True for a server error that kube-apiserver returns as well, according to recorded scenarios.
+    /// True for a server error that kube-apiserver also returns, according to recorded scenarios.
     fn is_recorded(&self, ours: &Response, body: &str) -> bool {
         let message = ours.body["message"].as_str().unwrap_or_default();
         self.known.server_errors.iter().any(|known| known.explains(message, body))
     }
 
-    fn is_known(&self, text: &str, body: &str) -> bool {
+    fn is_known_difference(&self, text: &str, body: &str) -> bool {
         // Server errors are accepted by `is_recorded` only.
         !text.starts_with("server error") && self.known.accepts(text, body)
     }

@@ -1,5 +1,5 @@
 //! The requests of a seed: an object is created, changed in several ways and deleted. A request depends on the seed and
-//! on the object that is stored, of which [`Sequence::learn`] learns from responses.
+//! on the stored object, which [`Sequence::record_response`] reads from responses.
 
 use serde_json::{Value, json};
 
@@ -10,9 +10,9 @@ use super::mutate::{Path, mutate, paths, pointer, remove};
 use super::random::Random;
 use super::server::Response;
 
-/// In a body, the object's resource version as the server returned it last.
+/// Placeholder in a body for the resource version that the server returned last.
 pub const RESOURCE_VERSION: &str = "@resourceVersion";
-/// In a body, the object's UID.
+/// Placeholder in a body for the object's UID.
 pub const UID: &str = "@uid";
 /// Requests that try to create the object.
 const CREATIONS: usize = 3;
@@ -45,15 +45,15 @@ pub struct Sequence<'a> {
     first_version: usize,
     /// Version of the requests that delete the object.
     last_version: usize,
-    /// The object as it was last stored, see [`stored`]; null before.
+    /// The object as it was last stored, see [`stored_object`]; null before.
     base: Value,
 }
 
-/// Metadata of a stored object that a request may set. UIDs, times and the like are those of one server.
+/// Metadata of a stored object that a request may set. Other metadata, such as UIDs and times, differ between servers.
 const OWN_METADATA: [&str; 5] = ["name", "labels", "annotations", "finalizers", "ownerReferences"];
 
 /// The object `name` that a server has stored, according to its response; `None` if the response does not contain it.
-pub fn stored(definition: &Definition, name: &str, request: &Request, response: &Response) -> Option<Value> {
+pub fn stored_object(definition: &Definition, name: &str, request: &Request, response: &Response) -> Option<Value> {
     let body = &response.body;
     // Responses to other kinds of requests are statuses, scales, lists and tables.
     let is_object = body["kind"] == definition.kind.as_str() && body["metadata"]["name"] == name;
@@ -75,7 +75,7 @@ impl<'a> Sequence<'a> {
         Self { random, definition, name, count: 0, first_version, last_version, base: Value::Null }
     }
 
-    /// The next request; `None` at the end. [`Self::learn`] must know the response to the previous one.
+    /// The next request; `None` at the end. [`Self::record_response`] must know the response to the previous one.
     pub fn next_request(&mut self) -> Option<Request> {
         let at = self.count;
         self.count += 1;
@@ -87,9 +87,9 @@ impl<'a> Sequence<'a> {
         })
     }
 
-    /// Notes what the server stored at the last request.
-    pub fn learn(&mut self, request: &Request, response: &Response) {
-        if let Some(object) = stored(self.definition, &self.name, request, response) {
+    /// Updates the stored object from the response to the last request.
+    pub fn record_response(&mut self, request: &Request, response: &Response) {
+        if let Some(object) = stored_object(self.definition, &self.name, request, response) {
             self.base = object;
         }
     }
@@ -106,7 +106,7 @@ impl<'a> Sequence<'a> {
         self.random.below(self.definition.versions.len())
     }
 
-    fn at(&self, version: usize) -> &Version {
+    fn definition_version(&self, version: usize) -> &Version {
         &self.definition.versions[version]
     }
 
@@ -131,15 +131,15 @@ impl<'a> Sequence<'a> {
     }
 
     /// The base object in a version, with a fault.
-    fn changed(&mut self, version: usize) -> Value {
+    fn changed_object(&mut self, version: usize) -> Value {
         let mut object = self.base(version);
-        object["apiVersion"] = format!("{}/{}", self.definition.group, self.at(version).name).into();
+        object["apiVersion"] = format!("{}/{}", self.definition.group, self.definition_version(version).name).into();
         mutate(&mut self.random, &self.definition.versions[version].schema, &mut object);
         object
     }
 
     fn path(&self, version: usize, subresource: &str) -> String {
-        format!("{}/{}{subresource}", self.definition.collection(self.at(version)), self.name)
+        format!("{}/{}{subresource}", self.definition.collection(self.definition_version(version)), self.name)
     }
 
     /// Query parameters of a write.
@@ -155,9 +155,9 @@ impl<'a> Sequence<'a> {
     fn create(&mut self, at: usize) -> Request {
         let version = self.first_version;
         let object = self.object(version, if at == 0 { 50 } else { 0 });
-        // Formats, patterns and rules refuse some of the generated objects, so the last one is sent without options.
+        // Some generated objects are refused by formats, patterns and rules, so the last request is sent without options.
         let options = if at + 1 < CREATIONS { self.options() } else { String::new() };
-        let path = self.definition.collection(self.at(version));
+        let path = self.definition.collection(self.definition_version(version));
         request("POST", format!("{path}?fieldManager=creator{options}"), JSON, to_text(&object))
     }
 
@@ -183,7 +183,7 @@ impl<'a> Sequence<'a> {
 
     fn update(&mut self) -> Request {
         let version = self.version();
-        let mut object = if self.random.chance(60) { self.changed(version) } else { self.object(version, 30) };
+        let mut object = if self.random.chance(60) { self.changed_object(version) } else { self.object(version, 30) };
         if object["metadata"].is_object() && object["metadata"]["resourceVersion"].is_null() && self.random.chance(90) {
             object["metadata"]["resourceVersion"] = RESOURCE_VERSION.into();
         }
@@ -211,7 +211,7 @@ impl<'a> Sequence<'a> {
 
     fn scale(&mut self) -> Request {
         let version = self.version();
-        if self.at(version).replicas.is_empty() && self.random.chance(80) {
+        if self.definition_version(version).replicas.is_empty() && self.random.chance(80) {
             return self.get();
         }
         let replicas = self.random.pick(&[json!(3), json!(0), json!(-1), json!(2_147_483_648_i64), json!("x")]);
@@ -232,7 +232,7 @@ impl<'a> Sequence<'a> {
     }
 
     /// The object without most of its fields.
-    fn thin(&mut self, mut object: Value) -> Value {
+    fn without_random_fields(&mut self, mut object: Value) -> Value {
         for _ in 0..self.random.below(6) {
             let all: Vec<Path> = paths(&object).into_iter().filter(|path| path.len() > 1).collect();
             if all.is_empty() {
@@ -245,8 +245,8 @@ impl<'a> Sequence<'a> {
 
     fn merge_patch(&mut self) -> Request {
         let version = self.version();
-        let object = if self.random.chance(50) { self.changed(version) } else { self.object(version, 50) };
-        let mut patch = self.thin(object);
+        let object = if self.random.chance(50) { self.changed_object(version) } else { self.object(version, 50) };
+        let mut patch = self.without_random_fields(object);
         if self.random.chance(30) {
             let all = paths(&patch);
             if let Some(target) = (!all.is_empty()).then(|| self.random.pick(&all)).map(|path| pointer(&path)) {
@@ -308,11 +308,12 @@ impl<'a> Sequence<'a> {
 
     fn apply(&mut self) -> Request {
         let version = self.version();
-        let object = if self.random.chance(50) { self.changed(version) } else { self.object(version, 25) };
-        let object = if self.random.chance(60) { self.thin(object) } else { object };
+        let object = if self.random.chance(50) { self.changed_object(version) } else { self.object(version, 25) };
+        let object = if self.random.chance(60) { self.without_random_fields(object) } else { object };
         let manager = self.random.pick(&["a", "b"]);
         let force = self.random.pick(&["", "&force=true", "&force=true", "&force=false"]);
-        let subresource = if self.at(version).has_status && self.random.chance(15) { "/status" } else { "" };
+        let subresource =
+            if self.definition_version(version).has_status && self.random.chance(15) { "/status" } else { "" };
         let query = format!("{subresource}?fieldManager={manager}{force}{}", self.options());
         let path = self.path(version, &query);
         request("PATCH", path, APPLY, to_text(&object))
@@ -322,7 +323,7 @@ impl<'a> Sequence<'a> {
         let version = self.version();
         let name = format!("metadata.name%3D{}", self.name);
         let mut selectors = Vec::new();
-        for field in &self.at(version).selectable {
+        for field in &self.definition_version(version).selectable {
             selectors.push(format!("fieldSelector={field}%3Da,{name}"));
             selectors.push(format!("fieldSelector={field}!%3Da,{name}"));
         }
@@ -335,7 +336,7 @@ impl<'a> Sequence<'a> {
             ];
         }
         let query = self.random.pick(&selectors);
-        let path = format!("{}?{query}", self.definition.collection(self.at(version)));
+        let path = format!("{}?{query}", self.definition.collection(self.definition_version(version)));
         request("GET", path, JSON, String::new())
     }
 

@@ -1,4 +1,4 @@
-//! A server under test: sends requests and returns what is comparable of the responses.
+//! A server under test: sends requests and returns the comparable parts of the responses.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::definition::{Definition, Version};
 use super::sequence::{APPLY, JSON, RESOURCE_VERSION, Request, UID};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Polls of a definition until its resources are served, 50 ms apart.
+/// Maximum number of polls, at intervals of 50 ms, until the resources of a definition are served.
 const POLLS: usize = 2_400;
 /// Name of the object whose creation is tried; rules of definitions may expect names of seeds.
 const PROBE: &str = "seed-probe";
@@ -33,7 +33,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    fn learn(&mut self, body: &Value) {
+    fn update(&mut self, body: &Value) {
         let metadata = &body["metadata"];
         if let (Some(uid), Some(version)) = (metadata["uid"].as_str(), metadata["resourceVersion"].as_str()) {
             (self.uid, self.resource_version) = (uid.to_owned(), version.to_owned());
@@ -66,7 +66,7 @@ impl Server {
         let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let body = serde_json::from_slice(&body).unwrap_or_else(|_| String::from_utf8_lossy(&body).into());
         if !request.path.contains("dryRun") {
-            identity.learn(&body);
+            identity.update(&body);
         }
         Ok(Response {
             code: parts.status.as_u16(),
@@ -81,7 +81,7 @@ impl Server {
         self.send(&Request { method, path, content_type: JSON, accept: JSON, body }, &mut Identity::default()).await
     }
 
-    /// Creates a definition, after removal of one with this name, and waits until its resources are served.
+    /// Creates a definition, after deleting an existing one of the same name, and waits until its resources are served.
     pub async fn define(&self, definition: &Definition) -> Result<()> {
         let own = format!("{DEFINITIONS}/{}", definition.name);
         self.call("DELETE", own.clone(), &Value::Null).await?;

@@ -62,7 +62,7 @@ impl Fault {
     /// Ends all faults of a member. The task of [`Fault::progress`] must have been stopped.
     pub async fn end_all(member: &Arc<Member>) -> Result<()> {
         if !member.faults().delay().is_zero() {
-            // Restart, so that delayed requests in progress fail at once.
+            // The restart makes delayed requests in progress fail immediately.
             member.pause().await;
         }
         member.faults().set_delay(Duration::ZERO);

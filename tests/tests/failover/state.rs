@@ -210,11 +210,11 @@ impl ControlPlaneState {
                 None => found.push(format!("{} has no binding", workload.name)),
             }
         }
-        let known: BTreeSet<&str> = workloads.iter().map(|workload| workload.name.as_str()).collect();
+        let workload_names: BTreeSet<&str> = workloads.iter().map(|workload| workload.name.as_str()).collect();
         found.extend(
             copies
                 .keys()
-                .filter(|(name, _)| !known.contains(name.as_str()))
+                .filter(|(name, _)| !workload_names.contains(name.as_str()))
                 .map(|key| format!("unknown workload {key:?}")),
         );
         found
@@ -232,9 +232,9 @@ impl ControlPlaneState {
         if list(binding, "/spec/gracefulEvictionTasks").next().is_some() {
             found.push(format!("{name} is being evicted: {}", binding["spec"]["gracefulEvictionTasks"]));
         }
-        let planned: BTreeSet<&str> = list(binding, "/spec/clusters").map(|target| text(target, "/name")).collect();
-        if !workload.accepts_placement(&planned) {
-            found.push(format!("{name} is planned for {planned:?}, which its policy does not allow"));
+        let targets: BTreeSet<&str> = list(binding, "/spec/clusters").map(|target| text(target, "/name")).collect();
+        if !workload.accepts_placement(&targets) {
+            found.push(format!("{name} is scheduled to {targets:?}, which its policy does not allow"));
         }
         let is_own = |work: &&Value| {
             work["metadata"]["annotations"]["resourcebinding.karmada.io/name"] == binding["metadata"]["name"]
@@ -248,14 +248,14 @@ impl ControlPlaneState {
         }
         let present: BTreeSet<&str> =
             copies.keys().filter(|(workload, _)| workload == name).map(|(_, member)| *member).collect();
-        if works != planned || present != planned {
-            found.push(format!("{name} is planned for {planned:?}, has Works for {works:?} and is in {present:?}"));
+        if works != targets || present != targets {
+            found.push(format!("{name} is scheduled to {targets:?}, has Works for {works:?} and is in {present:?}"));
         }
-        let is_as_planned = |copy: &Copy| {
+        let has_scheduled_replicas = |copy: &Copy| {
             !copy.is_deleting && [copy.replicas, copy.ready, copy.pods].iter().all(|count| *count == workload.replicas)
         };
-        let others = copies.iter().filter(|((workload, _), copy)| workload == name && !is_as_planned(copy));
-        found.extend(others.map(|(key, copy)| format!("{key:?} does not have the planned replicas: {copy:?}")));
+        let others = copies.iter().filter(|((workload, _), copy)| workload == name && !has_scheduled_replicas(copy));
+        found.extend(others.map(|(key, copy)| format!("{key:?} does not have the scheduled replicas: {copy:?}")));
         found
     }
 }

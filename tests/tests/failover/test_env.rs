@@ -26,7 +26,7 @@ use crate::failover::fault::Fault;
 use crate::failover::state::{self, ControlPlaneState, Copies, CopyReader, Members};
 use crate::failover::workload::Workload;
 
-/// Timeout for states that need evictions: if half of the fleet fails at once, its workloads are evicted one after
+/// Timeout for states that need evictions: if half of the fleet fails at the same time, its workloads are evicted one after
 /// another. While a busy machine lets further members miss their probes, evictions are slowed down or halted.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -202,12 +202,12 @@ impl TestEnv {
 
     /// Starts a fault of one member.
     pub fn inject(&mut self, fault: Fault, member: &str) -> Result<()> {
-        self.inject_at_once(fault, &[member])
+        self.inject_into_all(fault, &[member])
     }
 
     /// Starts a fault of several members at the same time. A partition of a member behind an agent cuts the agent's
     /// connection to the control plane.
-    pub fn inject_at_once(&mut self, fault: Fault, names: &[&str]) -> Result<()> {
+    pub fn inject_into_all(&mut self, fault: Fault, names: &[&str]) -> Result<()> {
         let mut faulty = Vec::new();
         for name in names {
             match self.agents.get(name).filter(|_| fault == Fault::Partition) {

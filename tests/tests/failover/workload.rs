@@ -42,7 +42,7 @@ impl Workload {
     }
 
     /// A workload with a copy in each of the members.
-    pub fn duplicated(members: Vec<&'static str>) -> Self {
+    pub fn with_copies(members: Vec<&'static str>) -> Self {
         Workload { name: "duplicated".to_owned(), kind: Kind::Duplicated, replicas: 1, clusters: members }
     }
 

@@ -1,5 +1,5 @@
 //! Compares the grants of an account with the permissions it used: each grant must be used or explained, and each
-//! explanation must apply to at least one grant. No input or output.
+//! explanation must apply to at least one grant.
 
 use std::collections::BTreeSet;
 
@@ -110,7 +110,7 @@ pub fn check_account(account: &Account, minor: u32, grants: &BTreeSet<Grant>, us
             let Explanation { verbs, targets, names, why, .. } = part;
             let words = [verbs, targets, names].concat().join(" ");
             errors.push(format!(
-                "\"{why}\" explains {words} to {owner}, which is used or not granted: remove the explanation"
+                "\"{why}\" explains the permission {words} of {owner}, which is used or not granted: remove the explanation"
             ));
         }
     }
@@ -150,13 +150,13 @@ fn test_log() -> String {
 #[rstest]
 #[case::nothing("[]", &["grants list on deployments.apps,", "grants patch on secrets m2,", "grants * on *.*,"])]
 #[case::all("[{verbs: [list], targets: [deployments.apps], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}]", &[])]
-#[case::everything_at_once("[{why: x}]", &["grants list on deployments.apps,", "grants patch on secrets m2,", "grants * on *.*,"])]
-#[case::resources("[{verbs: [get, list, patch, '*'], targets: [resources], why: x}]", &["\"x\" explains get resources to"])]
-#[case::at_times("[{verbs: [get, list, patch, '*'], targets: [resources], sometimes: true, why: x}]", &[])]
+#[case::explanation_without_lists("[{why: x}]", &["grants list on deployments.apps,", "grants patch on secrets m2,", "grants * on *.*,"])]
+#[case::resources("[{verbs: [get, list, patch, '*'], targets: [resources], why: x}]", &["\"x\" explains the permission get resources of"])]
+#[case::sometimes("[{verbs: [get, list, patch, '*'], targets: [resources], sometimes: true, why: x}]", &[])]
 #[case::too_much("[{verbs: [list, get], targets: [deployments.apps], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}]",
-    &["\"x\" explains get deployments.apps to agent at cp (it)"])]
+    &["\"x\" explains the permission get deployments.apps of agent at cp (it)"])]
 #[case::not_granted("[{verbs: [list], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}, {verbs: [watch], why: x}]",
-    &["\"x\" explains watch to"])]
+    &["\"x\" explains the permission watch of"])]
 #[case::in_a_later_version("[{verbs: [list, watch], names: [m3], since: 37, why: x}, {verbs: [list, patch, '*'], why: x}]", &[])]
 fn grants_are_used_or_explained(#[case] unused: &str, #[case] expected: &[&str]) -> Result<()> {
     let account: Account = serde_saphyr::from_str(&format!("{{at: cp, user: agent, what: it, unused: {unused}}}"))?;

@@ -75,7 +75,8 @@ pub fn object_list(objects: &[Value]) -> String {
 
 /// The arguments of a Deployment's container.
 pub fn container_arguments(deployment: &Value) -> Result<Vec<String>> {
-    let args = deployment.pointer("/spec/template/spec/containers/0/args").context("a Deployment without arguments")?;
+    let args =
+        deployment.pointer("/spec/template/spec/containers/0/args").context("the Deployment has no arguments")?;
     Ok(serde_json::from_value(args.clone())?)
 }
 

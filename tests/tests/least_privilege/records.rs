@@ -75,7 +75,7 @@ pub fn parse_records(log: &str) -> Records {
     records
 }
 
-/// The permissions that a request used. For an impersonated request this is the permission to impersonate, not the permission to the
+/// The permissions that a request used. For an impersonated request this is the permission to impersonate, not the permission for the
 /// request itself.
 fn used_permissions(event: &Value) -> Vec<Use> {
     if let Some(subject) = event.get("impersonatedUser") {
@@ -108,7 +108,8 @@ fn impersonations(subject: &Value) -> Vec<Use> {
     uses
 }
 
-/// The user of a SubjectAccessReview and the reviewed permission. Approvers review permissions on resources that do not exist.
+/// The user of a SubjectAccessReview and the reviewed permission. The approval of a certificate, for example, reviews a
+/// permission on a resource that does not exist.
 fn parse_review(event: &Value) -> Option<(String, Use)> {
     let spec = event.pointer("/requestObject/spec")?;
     let attributes = spec.get("resourceAttributes")?;

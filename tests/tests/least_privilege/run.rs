@@ -78,7 +78,7 @@ fn register(env: &TestEnv) -> Result<Process> {
     let args = container_arguments(&serde_json::from_str(&found)?)?;
     let first = agent_kubeconfig(env, "karmada-system")?;
     let control_plane = mount(env, "registered", &first)?;
-    let member = west.account(env.folder(), "karmada-system", "karmada-agent-sa")?;
+    let member = west.account_kubeconfig(env.folder(), "karmada-system", "karmada-agent-sa")?;
     let running = env.spawn(&agent_arguments(&args, &control_plane, &member), "registered")?;
     let available = r#"{"status":{"replicas":1,"updatedReplicas":1,"readyReplicas":1,"availableReplicas":1}}"#;
     let patch =
@@ -93,8 +93,8 @@ fn register(env: &TestEnv) -> Result<Process> {
 
 /// The agent's kubeconfig for the control plane, from its Secret.
 fn agent_kubeconfig(env: &TestEnv, namespace: &str) -> Result<String> {
-    let shown = ["get", "secret", KUBECONFIG, "-n", namespace, "-o", "jsonpath={.data.karmada-kubeconfig}"];
-    Ok(String::from_utf8(STANDARD.decode(env.server("west").kubectl.run_ok(&shown, "")?)?)?)
+    let kubeconfig = ["get", "secret", KUBECONFIG, "-n", namespace, "-o", "jsonpath={.data.karmada-kubeconfig}"];
+    Ok(String::from_utf8(STANDARD.decode(env.server("west").kubectl.run_ok(&kubeconfig, "")?)?)?)
 }
 
 /// Writes a kubeconfig to a file, as it is mounted in a pod.
@@ -116,7 +116,7 @@ fn run_chart_agents(env: &TestEnv, charts: &Charts) -> Result<()> {
     let before = agent_kubeconfig(env, CHART_NAMESPACE)?;
     for (name, objects) in [("crowsnest-agent", &charts.agent), ("quiet", &charts.agent_without_tokens)] {
         west.kubectl.run_ok(&["apply", "-n", CHART_NAMESPACE, "-f", "-"], &object_list(objects))?;
-        let member = west.account(env.folder(), CHART_NAMESPACE, name)?;
+        let member = west.account_kubeconfig(env.folder(), CHART_NAMESPACE, name)?;
         let args = agent_arguments(&container_arguments(find_deployment(objects, name)?)?, &control_plane, &member);
         let mut running = env.spawn(&args, name)?;
         let is_registered = || Ok(env.log_of(name).contains("registered"));
@@ -136,7 +136,7 @@ fn run_chart_agents(env: &TestEnv, charts: &Charts) -> Result<()> {
 fn run_estimator(env: &TestEnv, charts: &Charts) -> Result<()> {
     const NAME: &str = "crowsnest-agent-estimator";
     let west = env.server("west");
-    let member = west.account(env.folder(), CHART_NAMESPACE, NAME)?;
+    let member = west.account_kubeconfig(env.folder(), CHART_NAMESPACE, NAME)?;
     let args = estimator_arguments(&container_arguments(find_deployment(&charts.agent, NAME)?)?, &member, free_port()?);
     let mut running = env.spawn(&args, NAME)?;
     let user = format!("system:serviceaccount:{CHART_NAMESPACE}:{NAME}");
@@ -151,8 +151,8 @@ fn propagate(env: &TestEnv) -> Result<()> {
     for colour in ["red", "blue"] {
         cp.run_ok(&["apply", "-f", "-"], &PROPAGATED.replace("VALUE", colour))?;
         for member in ["south", "west"] {
-            let shown = ["get", "configmap", "settings", "-n", "shop", "-o", "jsonpath={.data.colour}"];
-            env.server(member).kubectl.run_until(&shown, |out| out == colour)?;
+            let settings = ["get", "configmap", "settings", "-n", "shop", "-o", "jsonpath={.data.colour}"];
+            env.server(member).kubectl.run_until(&settings, |out| out == colour)?;
             env.server(member).kubectl.run_until(&["get", "deployment", "web", "-n", "shop"], |_| true)?;
         }
     }
@@ -167,7 +167,7 @@ fn propagate(env: &TestEnv) -> Result<()> {
 /// Users, groups and service accounts access each member with their own identities.
 fn access_members(env: &TestEnv) -> Result<()> {
     let cp = env.server("cp");
-    let robot = cp.account(env.folder(), "default", "robot")?;
+    let robot = cp.account_kubeconfig(env.folder(), "default", "robot")?;
     for member in MEMBERS {
         let proxy_url = format!("{}/apis/cluster.karmada.io/v1alpha1/clusters/{member}/proxy", cp.url()?);
         let admin = cp.kubectl.with_flags(&["--server", &proxy_url]);
@@ -208,7 +208,7 @@ fn create_credentials(env: &TestEnv, charts: &Charts) -> Result<()> {
         charts.credentials.iter().find_map(|object| object.pointer("/data/credentials.yaml")?.as_str());
     let file = env.folder().join("credentials.yaml");
     fs::write(&file, list_of_credentials.context("no list of credentials")?)?;
-    let account = cp.account(env.folder(), CHART_NAMESPACE, "crowsnest-credentials")?;
+    let account = cp.account_kubeconfig(env.folder(), CHART_NAMESPACE, "crowsnest-credentials")?;
     for more in [&[][..], &["--renew-before", "8761h"]] {
         let mut command = Command::new(binary()?);
         command.args(["credentials", "--namespace", CHART_NAMESPACE, "--file"]).arg(&file);

@@ -32,7 +32,7 @@ pub struct Server {
     api: Apiserver,
     pub kubectl: Kubectl,
     /// Bindings that every API server creates at its start.
-    pub defaults: BTreeSet<String>,
+    pub default_bindings: BTreeSet<String>,
 }
 
 impl Server {
@@ -41,8 +41,8 @@ impl Server {
         let api = Apiserver::start_with(&folder.join(name), &["--audit-policy-file", &policy])?;
         let kubectl =
             Kubectl::new("any", program.to_owned(), &api.kubeconfig, &folder.join(format!("{name}-kubectl")))?;
-        let defaults = Rbac::read(&kubectl)?.bindings().into_keys().collect();
-        Ok(Self { api, kubectl, defaults })
+        let default_bindings = Rbac::read(&kubectl)?.bindings().into_keys().collect();
+        Ok(Self { api, kubectl, default_bindings })
     }
 
     pub fn kubeconfig(&self) -> String {
@@ -76,8 +76,8 @@ impl Server {
         Ok(parse_records(&log))
     }
 
-    /// Kubeconfig of a service account, as its pod would have it.
-    pub fn account(&self, folder: &Path, namespace: &str, name: &str) -> Result<PathBuf> {
+    /// Writes a kubeconfig with a token of a service account.
+    pub fn account_kubeconfig(&self, folder: &Path, namespace: &str, name: &str) -> Result<PathBuf> {
         let token = self.kubectl.run_ok(&["create", "token", name, "-n", namespace, "--duration=2h"], "")?;
         let mut kubeconfig: Value = serde_saphyr::from_str(&fs::read_to_string(&self.api.kubeconfig)?)?;
         for user in kubeconfig["users"].as_array_mut().into_iter().flatten() {
@@ -89,7 +89,7 @@ impl Server {
     }
 }
 
-/// The running processes. See the module.
+/// The running API servers and `crowsnest serve`.
 pub struct TestEnv {
     pub servers: BTreeMap<&'static str, Server>,
     replica: Replica,
@@ -120,7 +120,7 @@ impl TestEnv {
         }
         let flags = ["--cluster-status-update-frequency=2s", "--cluster-success-threshold=1s"];
         let config = ReplicaConfig {
-            control_plane: control_plane.account(dir.path(), "karmada-system", "crowsnest")?,
+            control_plane: control_plane.account_kubeconfig(dir.path(), "karmada-system", "crowsnest")?,
             database: "sqlite:".to_owned(),
             folder: dir.path().to_owned(),
             flags: flags.map(str::to_owned).to_vec(),

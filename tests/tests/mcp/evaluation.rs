@@ -36,8 +36,8 @@ const TOTALS_AFTER_SEED: [(&str, usize); 11] = [
 ];
 /// Pods of the synthetic load.
 const LOAD: &str = "pods=2500,seed=7";
-/// Queries and their totals once a change, a deletion and a cordoned node are in the cache. The seed adds 12 pods to those of
-/// the load: 4 of single workloads, and 4 of the front end in each of two members.
+/// Queries and their totals once a change, a deletion and a cordoned node are in the cache. In addition to the pods of the
+/// load, the seed has 12: 4 of single workloads, and 4 of the front end in each of two members.
 const TOTALS_AFTER_CHANGES: [(&str, usize); 5] = [
     ("kind:cluster group:cluster.karmada.io status:Ready", 20),
     ("kind:pod", 2512),

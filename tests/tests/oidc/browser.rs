@@ -48,8 +48,8 @@ impl Browser {
         for set in response.headers().get_all(header::SET_COOKIE) {
             let set = set.to_str()?;
             self.set_cookies.push(set.to_owned());
-            let (pair, attributes) = set.split_once(';').context("a cookie without attributes")?;
-            let (name, value) = pair.split_once('=').context("a cookie without a value")?;
+            let (pair, attributes) = set.split_once(';').context("the cookie has no attributes")?;
+            let (name, value) = pair.split_once('=').context("the cookie has no value")?;
             let cookies = self.cookies.entry(url.origin().ascii_serialization()).or_default();
             match attributes.contains("Max-Age=0") {
                 true => cookies.remove(name),

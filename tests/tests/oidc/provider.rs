@@ -69,7 +69,7 @@ impl Key {
         Self { id: format!("key-{id}"), pair }
     }
 
-    fn public(&self) -> Value {
+    fn public_jwk(&self) -> Value {
         let point = self.pair.public_key().as_ref();
         let (x, y) = (URL_SAFE_NO_PAD.encode(&point[1..33]), URL_SAFE_NO_PAD.encode(&point[33..65]));
         json!({"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": self.id, "x": x, "y": y})
@@ -249,7 +249,7 @@ impl Provider {
         self.0.lock().issued.clone()
     }
 
-    pub fn revoked(&self) -> Vec<String> {
+    pub fn revoked_tokens(&self) -> Vec<String> {
         self.0.lock().revoked.clone()
     }
 
@@ -327,7 +327,7 @@ async fn discovery(State(provider): State<Provider>) -> Json<Value> {
 async fn keys(State(provider): State<Provider>) -> Json<Value> {
     let mut inner = provider.0.lock();
     inner.key_requests += 1;
-    Json(json!({"keys": [inner.key.public()]}))
+    Json(json!({"keys": [inner.key.public_jwk()]}))
 }
 
 fn bad_request(error: &anyhow::Error) -> Response {

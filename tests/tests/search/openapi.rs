@@ -53,7 +53,10 @@ impl ValidatingClient {
         let client = kube::Client::try_from(config)?;
         let request = http::Request::get(format!("/openapi/v3{ROOT}")).body(Vec::new())?;
         let mut document: Value = client.request(request).await?;
-        let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut).context("schemas")?;
+        let schemas = document
+            .pointer_mut("/components/schemas")
+            .and_then(Value::as_object_mut)
+            .context("the OpenAPI document has no schemas")?;
         for (_, schema) in schemas.iter_mut().filter(|(name, _)| name.starts_with(SCHEMA_PREFIX)) {
             deny_undocumented_fields(schema);
         }
@@ -101,7 +104,7 @@ impl ValidatingClient {
 
     async fn request_objects(&mut self) -> Result<()> {
         let history = self.get(&format!("{ROOT}/history?{DEPLOYMENT}"), "", 200).await?;
-        let versions = history["versions"].as_array().context("versions")?;
+        let versions = history["versions"].as_array().context("the history has no versions")?;
         ensure!(versions.len() > 1, "{history}");
         self.get(&format!("{ROOT}/history?{DEPLOYMENT}&seq={}", versions[1]["seq"]), "", 200).await?;
         for (resource, extra_query, code) in [
@@ -138,7 +141,7 @@ impl ValidatingClient {
             self.get(&format!("{ROOT}/paths?p={pattern}{extra_query}"), "", code).await?;
         }
         for (parameters, code) in [
-            // The journal contains that the Cluster became ready.
+            // The journal contains an entry for the Cluster that became ready.
             ("about=member1", 200),
             ("about=deployment/shop/checkout&at=now&within=1h", 200),
             ("about=deployment/shop/checkout&limit=1000", 200),
@@ -156,7 +159,7 @@ impl ValidatingClient {
         let search =
             json!({"spec": {"title": "Shapes", "query": "kind:pod", "description": "all of them", "shared": true}});
         let created = self.write("POST", all, &search, 201).await?;
-        let one = format!("{all}/{}", created["metadata"]["name"].as_str().context("a name")?);
+        let one = format!("{all}/{}", created["metadata"]["name"].as_str().context("the object has no name")?);
         self.write("POST", all, &search, 409).await?;
         self.write("POST", all, &json!({"spec": {"title": " ", "query": "x"}}), 422).await?;
         self.write("POST", all, &json!({"spec": 1}), 400).await?;
@@ -190,7 +193,7 @@ impl ValidatingClient {
     }
 
     fn check_all_paths_were_requested(&self) -> Result<()> {
-        let paths = self.document["paths"].as_object().context("paths")?;
+        let paths = self.document["paths"].as_object().context("the OpenAPI document has no paths")?;
         let documented = paths.iter().flat_map(|(path, item)| {
             let methods = item.as_object().into_iter().flatten().filter(|(_, operation)| operation.is_object());
             methods.map(|(method, _)| (path.clone(), method.clone()))
@@ -203,7 +206,7 @@ impl ValidatingClient {
     async fn get(&mut self, path: &str, accept: &str, code: u16) -> Result<Value> {
         let accept = if accept.is_empty() { "application/json, */*" } else { accept };
         let request = http::Request::get(path).header("Accept", accept).body(Vec::new())?;
-        let below = path.strip_prefix(ROOT).context("a path of the group")?.trim_start_matches('/');
+        let below = path.strip_prefix(ROOT).context("the path is not one of the group")?.trim_start_matches('/');
         let resource = below.split('?').next().unwrap_or_default().to_owned();
         self.send(&resource, request, code).await
     }
@@ -231,7 +234,7 @@ impl ValidatingClient {
         let body = http_body_util::BodyExt::collect(body).await?.to_bytes();
         let text = std::str::from_utf8(&body)?;
         ensure!(parts.status.as_u16() == code, "{method} {uri} returned {} instead of {code}: {text}", parts.status);
-        let media = parts.headers.get("content-type").context("a content type")?.to_str()?;
+        let media = parts.headers.get("content-type").context("the response has no content type")?.to_str()?;
         let media = media.split(';').next().unwrap_or_default();
         let content = &self.document["paths"][&template][&method]["responses"][code.to_string()]["content"][media];
         let schema = &content["schema"];
@@ -258,7 +261,8 @@ impl ValidatingClient {
                 let events = &self.resolve(schema)["x-events"];
                 let mut names = Vec::new();
                 for event in text.split("\n\n").filter(|event| event.starts_with("event: ")) {
-                    let (name, data) = event["event: ".len()..].split_once("\ndata: ").context("an event with data")?;
+                    let (name, data) =
+                        event["event: ".len()..].split_once("\ndata: ").context("the event has no data")?;
                     let schema = events.get(name).with_context(|| format!("the event {name} is not documented"))?;
                     self.validate_value(schema, &serde_json::from_str(data)?).with_context(|| name.to_owned())?;
                     names.push(name);
@@ -276,7 +280,7 @@ impl ValidatingClient {
         target.unwrap_or(schema)
     }
 
-    /// Validates a value. Of several alternative schemas (`anyOf`), uses the one of the value's kind.
+    /// Validates a value. Among alternative schemas (`anyOf`), the one of the value's kind is used.
     fn validate_value(&self, schema: &Value, value: &Value) -> Result<()> {
         let of_kind = |schema: &&Value| self.resolve(schema)["properties"]["kind"]["enum"][0] == value["kind"];
         let schema = schema["anyOf"].as_array().and_then(|schemas| schemas.iter().find(of_kind)).unwrap_or(schema);

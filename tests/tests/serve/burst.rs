@@ -36,7 +36,7 @@ fn deployment(number: usize) -> Result<DynamicObject> {
     }))
 }
 
-/// Creates a policy, then all Deployments at once.
+/// Creates a policy, then all Deployments concurrently.
 fn propagate_deployments(env: &TestEnv, count: usize) -> Result<()> {
     let policies = objects(&env.cp_client, "policy.karmada.io", "v1alpha1", "PropagationPolicy", Some("default"));
     let policy = object(json!({

@@ -1,5 +1,5 @@
 //! Renewal of certificates while `crowsnest serve` runs: the serving certificate, in files or in the control plane's
-//! Secret, and the client certificate. New connections use the new one, and no request fails meanwhile.
+//! Secret, and the client certificate. New connections use the new one, and no request fails during the renewal.
 
 use std::fs;
 use std::path::{Path, PathBuf};

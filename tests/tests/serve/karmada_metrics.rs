@@ -1,5 +1,5 @@
-//! Checks Karmada's metrics by the table `karmada.yaml`: each metric is served with its labels and a plausible value,
-//! or the table gives the reason why not.
+//! Checks Karmada's metrics against the table `karmada.yaml`: each metric is served with its labels and a plausible
+//! value, or the table states why it is not.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ struct Row {
     label_filter: Option<String>,
     /// Minimum of the sum of the values.
     minimum: Option<f64>,
-    /// Reason why the metric is possibly not served in this test.
+    /// Reason why the metric may be missing in this test.
     idle: Option<String>,
     /// Reason why another process serves the metric.
     elsewhere: Option<String>,
@@ -39,7 +39,7 @@ impl<'a> Sample<'a> {
         Some(Sample { name, labels: labels.strip_suffix('}')?, value: value.parse().ok()? })
     }
 
-    /// True if this is a sample of a metric. Of a histogram, only the count is compared.
+    /// True if this is a sample of a metric. For a histogram, only the count is compared.
     fn is_of(&self, metric: &str) -> bool {
         self.name == metric || self.name.strip_suffix("_count") == Some(metric)
     }

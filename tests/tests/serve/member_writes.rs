@@ -15,7 +15,7 @@ use crate::serve::test_env::objects;
 const REVIEWS: [&str; 4] =
     ["subjectaccessreviews", "selfsubjectaccessreviews", "tokenreviews", "selfsubjectrulesreviews"];
 
-/// The user as which a kube-apiserver writes by itself: it renews its lease, and notes the last use of a token.
+/// The user as which a kube-apiserver writes by itself: it renews its lease, and records the last use of a token.
 const APISERVER: &str = "system:apiserver";
 
 /// Number of markers requested so far.

@@ -18,9 +18,9 @@ use crate::serve::test_env::{object, objects, versions};
 
 const CONTROL_PLANE: &str = include_str!("karmada/control-plane.yaml");
 const MEMBER: &str = include_str!("karmada/member.yaml");
-/// Objects that a kube-apiserver writes by itself: its lease, and the Secret whose last use it notes. Writes by others are in the
-/// audit log.
-const OF_API_SERVER: [&str; 2] = ["leases/kube-system/apiserver-", "secrets/karmada-cluster/karmada-m1"];
+/// Objects that a kube-apiserver writes by itself: its lease, and the Secret in which it records the last use of a token.
+/// Writes by others are in the audit log.
+const WRITTEN_BY_API_SERVER: [&str; 2] = ["leases/kube-system/apiserver-", "secrets/karmada-cluster/karmada-m1"];
 
 /// Serves Clusters as Karmada's aggregated API server does: creates the kind and its APIService.
 async fn serve_clusters(client: &Client) -> Result<()> {
@@ -89,7 +89,7 @@ fn clusters_are_migrated_to_crowsnest_and_back() -> Result<()> {
     let back = crowsnest(cp, &["migrate", "--back"])?;
     ensure!(back.ok && back.out.contains("0 of 1 clusters written"), "{back:?}");
     ensure!(service()?.data["spec"].get("service").is_none_or(Value::is_null), "{:?}", service()?);
-    // A cluster that was deleted while Crowsnest served clusters is deleted for Karmada as well.
+    // A cluster that was deleted while Crowsnest served clusters is also deleted for Karmada.
     let without_finalizers = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
     runtime.block_on(stored_clusters.patch("m1", &kube::api::PatchParams::default(), &without_finalizers))?;
     runtime.block_on(stored_clusters.delete("m1", &kube::api::DeleteParams::default()))?;
@@ -113,8 +113,8 @@ async fn create_definitions(control_plane: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Service accounts with access to the proxies of all clusters, which Karmada lets its members impersonate: accounts of
-/// controllers whose roles cover all resources. They differ between versions of Kubernetes.
+/// Service accounts with access to the proxies of all clusters, which Karmada is permitted to impersonate in the members:
+/// accounts of controllers whose roles cover all resources. They differ between versions of Kubernetes.
 async fn accounts_with_proxy_access(control_plane: &Client) -> Result<BTreeSet<String>> {
     const RBAC: &str = "rbac.authorization.k8s.io";
     let has_wildcard =
@@ -176,7 +176,7 @@ impl KarmadaInstallation {
 
     /// Creates the recorded objects.
     async fn create_objects(&self) -> Result<()> {
-        // As Karmada's cluster controller does it.
+        // Karmada's cluster controller sets this finalizer.
         let clusters = objects(&self.cp, "cluster.karmada.io", "v1alpha1", "Cluster", None);
         let finalizer =
             Patch::Merge(json!({"metadata": {"finalizers": ["karmada.io/cluster-controller"], "annotations": null}}));
@@ -227,13 +227,14 @@ impl KarmadaInstallation {
                     }
                 }
             }
-            versions.retain(|name, _| !OF_API_SERVER.iter().any(|prefix| name.starts_with(prefix)));
+            versions.retain(|name, _| !WRITTEN_BY_API_SERVER.iter().any(|prefix| name.starts_with(prefix)));
             Ok(versions)
         })
     }
 
-    /// Works, bindings and policies, which a migration must not change. Statuses of the Deployment's objects are
-    /// removed, because the recording does not contain them.
+    /// Works, bindings and policies, which a migration must not change. The status of the
+    /// Deployment's objects is removed, because the recording does not contain it, and so is the metadata that status
+    /// updates change.
     fn propagation_objects(&self) -> Result<BTreeMap<String, Value>> {
         let kinds = [
             ("work.karmada.io", "v1alpha1", "Work"),
@@ -339,7 +340,7 @@ fn migration_writes_nothing_to_members() -> Result<()> {
     let port = free_port()?;
     let take_over = ["install", "--take-over", "--host", "127.0.0.1", "--port", &port.to_string()];
     let output = karmada.crowsnest(&take_over)?;
-    // With Karmada's definitions, a second installation writes nothing as well.
+    // Also with Karmada's definitions, a second installation writes nothing.
     let versions_of =
         || versions(&karmada.runtime, &karmada.cp, &karmada.control_plane.kubeconfig, &["--take-over"], Vec::new());
     let installed = versions_of()?;

@@ -115,7 +115,7 @@ fn each_replica_reaches_a_pull_mode_member() -> Result<()> {
     }
     replicas[0].restart()?;
     wait_for("the restarted replica to be ready", || replicas[0].is_ready()).with_context(|| replicas[0].log())?;
-    // It has no tunnel yet. Requests wait for one, but the agent may pause longer between its attempts.
+    // The replica has no tunnel yet. Requests wait for one, but the pause between the attempts of the agent may be longer.
     via_replica(&kubectl, &replicas[0])
         .run_until(&["get", "pod", "web"], |out| out.contains("Running"))
         .with_context(|| logs(&replicas))?;

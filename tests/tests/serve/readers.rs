@@ -1,4 +1,4 @@
-//! Clients that read continuously through the common address and retry once.
+//! Clients that read continuously through the address of the load balancer and retry once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ struct ReadResults {
     failures: Vec<String>,
 }
 
-/// One task for each kind of read.
+/// Running clients: one task for each path in [`READS`].
 pub struct Readers {
     is_stopped: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<ReadResults>>,
@@ -47,8 +47,8 @@ impl Readers {
             wait_for(&format!("a response to {path}"), read)?;
         }
         let is_stopped = Arc::new(AtomicBool::new(false));
-        let read = |path| env.runtime.spawn(read(env.cp_client.clone(), path, Arc::clone(&is_stopped)));
-        Ok(Self { tasks: READS.map(read).into_iter().collect(), is_stopped })
+        let spawn = |path| env.runtime.spawn(read_repeatedly(env.cp_client.clone(), path, Arc::clone(&is_stopped)));
+        Ok(Self { tasks: READS.map(spawn).into_iter().collect(), is_stopped })
     }
 
     /// Stops the tasks. Fails if a read failed twice in a row, or if there were few reads.
@@ -75,7 +75,7 @@ pub async fn get_text(client: &Client, path: &str) -> Result<String, kube::Error
     client.request_text(request).await
 }
 
-async fn read(client: Client, path: &'static str, is_stopped: Arc<AtomicBool>) -> ReadResults {
+async fn read_repeatedly(client: Client, path: &'static str, is_stopped: Arc<AtomicBool>) -> ReadResults {
     let mut results = ReadResults { path, successes: 0, retries: 0, failures: Vec::new() };
     let mut interval = tokio::time::interval(READ_INTERVAL);
     while !is_stopped.load(Ordering::Relaxed) {

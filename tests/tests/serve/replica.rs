@@ -192,8 +192,8 @@ pub fn get(port: u16, path: &str, timeout: Duration) -> Result<Option<String>> {
     send_request(port, &format!("GET {path}"), "", "", timeout)
 }
 
-/// Sends a request; `what` is its method and path, `head` additional header lines. Returns the response with its head,
-/// or `None` if no process listens or responds.
+/// Sends a request; `what` is its method and path, `head` contains additional header lines. Returns the response with
+/// its head, or `None` if no process listens or responds.
 pub fn send_request(port: u16, what: &str, head: &str, body: &str, timeout: Duration) -> Result<Option<String>> {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return Ok(None) };
     stream.set_read_timeout(Some(timeout))?;

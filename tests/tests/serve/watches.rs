@@ -161,7 +161,7 @@ impl WatchClient {
         Ok(clients)
     }
 
-    /// Starts to watch from a state.
+    /// Starts a watch from a state.
     fn start(env: &TestEnv, path: &'static str, initial: WatchState) -> Self {
         let (sender, state) = watch::channel(initial);
         let task = env.runtime.spawn(watch_repeatedly(env.cp_client.clone(), path, sender));

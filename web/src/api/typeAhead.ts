@@ -1,6 +1,6 @@
 // Pacing of requests while the user types. There is no fixed delay: the first key after a pause sends its request at once.
 
-/** Minimum interval between requests. It is longer than that of a held key (33 ms), and shorter than between the keys of a fast typist. */
+/** Minimum interval between requests. It is longer than the repeat interval of a held key (33 ms), and shorter than the interval of a fast typist. */
 export const MIN_INTERVAL_MS = 40
 /** Time after which a request in flight no longer delays the newest value. Its sender aborts it when it sends the next one. */
 export const MAX_WAIT_MS = 200

@@ -2,7 +2,7 @@ import { useClusterNotes } from '../api/clusterNotes'
 import { useText } from '../text'
 import { ClusterName } from './ClusterName'
 
-/** The notes of a cluster, above what the page shows of it. */
+/** The warning and the read-only mark that administrators have set on a cluster, shown at the top of its pages. */
 export function ClusterNotice({ cluster }: { cluster: string }) {
   const t = useText()
   const notes = useClusterNotes(cluster)

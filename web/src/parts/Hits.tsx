@@ -31,7 +31,8 @@ interface HitsProps {
   /** Unix time in seconds that ages are relative to; undefined: the current time. */
   now: number | undefined
   onVisibleRows: (first: number, last: number) => void
-  onAsk: (query: string) => void
+  /** Called with the query that a click on a column header sorts. */
+  onQuery: (query: string) => void
   /** Called when the user opens a hit. */
   onOpen: () => void
   /** The selected hit is shown in a drawer. */
@@ -47,7 +48,7 @@ interface HitsProps {
 const VIEW_KEYS: Record<string, [Tab, Record<string, string>?]> = { l: ['logs'], y: ['yaml'], e: ['yaml', { edit: 'true' }], s: ['overview', { do: 'scale' }] }
 
 /** Grid with the rows of a result, of which only the visible ones are rendered. It is one tab stop; arrow keys select rows. */
-export function Hits({ pages, total, isCurrent, isComplete, isBusy, columns, q, changed, now, onVisibleRows, onAsk, onOpen, peek, onPeek, onSelect, marked, onMark }: HitsProps) {
+export function Hits({ pages, total, isCurrent, isComplete, isBusy, columns, q, changed, now, onVisibleRows, onQuery, onOpen, peek, onPeek, onSelect, marked, onMark }: HitsProps) {
   const t = useText()
   const rowHeight = ROW_HEIGHTS[usePrefs().density]
   const [, navigate] = useLocation()
@@ -183,7 +184,7 @@ export function Hits({ pages, total, isCurrent, isComplete, isBusy, columns, q, 
               {sort === undefined ? (
                 label
               ) : (
-                <button type="button" title={t.sortBy(label)} onClick={() => onAsk(sortBy(q, sort))}>
+                <button type="button" title={t.sortBy(label)} onClick={() => onQuery(sortBy(q, sort))}>
                   {label} <i aria-hidden="true">{isSorted ? (sortOrder.descending ? '↓' : '↑') : ''}</i>
                 </button>
               )}

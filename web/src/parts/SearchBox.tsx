@@ -153,7 +153,7 @@ export function SearchBox({ value, notices, recentQueries, outcome, onQuery, onC
         role="combobox"
         aria-label={t.searchAll}
         aria-autocomplete="list"
-        aria-expanded={items.length > 0}
+        aria-expanded={items.length > 0 || suggestionNotices.length > 0}
         aria-controls={list}
         aria-activedescendant={chosen ? `${list}-${active}` : undefined}
         placeholder="kind:pod status:CrashLoopBackOff region:eu-* nginx:1.27"

@@ -2,7 +2,7 @@
 
 export interface Renewable<T> {
   current: () => T
-  /** Replaces the value if it has failed. A value that is in use stays. */
+  /** Creates a new value if the current one has failed; otherwise keeps the current one. */
   renew: () => void
 }
 

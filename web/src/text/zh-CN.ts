@@ -84,7 +84,7 @@ export const zh: Text = {
   backToNow: '回到现在',
   searching: (n) => `正在搜索… ${n}`,
   found: (total, least, ms) => `${least ? '≥ ' : ''}${number(total)} 个对象，用时 ${ms} 毫秒`,
-  behind: (n) => `还有 ${number(n)} 个较新的变更尚未可搜索。`,
+  behind: (n) => `还有 ${number(n)} 个较新的变更尚无法搜索到。`,
   notComplete: '结果不完整：',
   asOf: (age) => `数据为 ${age} 前`,
   noHits: (q) => `没有找到 ${q}。`,

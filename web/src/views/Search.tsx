@@ -47,11 +47,11 @@ export function Search() {
   const [paused, setPaused] = useState(false)
   const [selected, setSelected] = useState<Hit>()
   const [marked, setMarked] = useState<MarkedHits>(NO_HITS)
-  const following: Live = !live ? 'off' : paused ? 'paused' : 'on'
+  const liveState: Live = !live ? 'off' : paused ? 'paused' : 'on'
   const { kind, chosen, isWide } = tableOf(view, prefs)
   const definitionPaths = useDefinitionPaths(isWide ? kindQueryOf(q) : undefined, q)
   const widePaths = isWide ? definitionPaths : undefined
-  const result = useSearch(isHome ? undefined : q, following, requestedColumnNames(chosen, kind, widePaths).join())
+  const result = useSearch(isHome ? undefined : q, liveState, requestedColumnNames(chosen, kind, widePaths).join())
   const visibleColumns = useColumns(chosen, kind, widePaths, result)
   const { facets, countedQuery } = result
   const total = result.done?.total
@@ -80,7 +80,7 @@ export function Search() {
   const runQuery = (query: string, typing: boolean) => {
     const show = () => updateView({ q: query }, typing && window.location.pathname === '/search')
     if (typing) return result.prepare(query, typedColumns(query), show)
-    // The submitted query may be that of the page, which a typed one would replace.
+    // The results of a query that is still being typed must not replace those of the submitted one.
     result.cancelPrepared(query)
     addRecentQuery(user, query)
     show()
@@ -159,7 +159,7 @@ export function Search() {
               onColumns={setColumns}
               isWide={kind === undefined ? undefined : isWide}
               onWide={setWideTable}
-              live={following}
+              live={liveState}
               onLive={setLive}
               onQuery={setQuery}
               onSaved={saved.reload}
@@ -190,7 +190,7 @@ export function Search() {
               changed={result.changedKeys}
               now={moment}
               onVisibleRows={result.setVisibleRows}
-              onAsk={setQuery}
+              onQuery={setQuery}
               onOpen={recordQuery}
               peek={view.peek === true}
               onPeek={setPreview}

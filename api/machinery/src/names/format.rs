@@ -62,7 +62,7 @@ fn regex_error(message: &str, format: &str, examples: &[&str]) -> String {
 }
 
 /// Validates a DNS label (RFC 1123): at most 63 lower-case letters, digits and dashes.
-pub fn dns1123_label(value: &str) -> Vec<String> {
+pub fn validate_dns1123_label(value: &str) -> Vec<String> {
     length_and_format_errors(value, (63, "characters"), &DNS1123_LABEL, || match DNS1123_SUBDOMAIN.is_match(value) {
         true => "must not contain dots".to_owned(),
         false => regex_error(DNS1123_LABEL_ERROR, DNS1123_LABEL_FORMAT, &["my-name", "123-abc"]),
@@ -70,25 +70,25 @@ pub fn dns1123_label(value: &str) -> Vec<String> {
 }
 
 /// Validates a DNS subdomain (RFC 1123): labels joined by dots, at most 253 bytes.
-pub fn dns1123_subdomain(value: &str) -> Vec<String> {
-    subdomain(value, "characters")
+pub fn validate_dns1123_subdomain(value: &str) -> Vec<String> {
+    validate_subdomain(value, "characters")
 }
 
-fn subdomain(value: &str, unit: &str) -> Vec<String> {
+fn validate_subdomain(value: &str, unit: &str) -> Vec<String> {
     length_and_format_errors(value, (253, unit), &DNS1123_SUBDOMAIN, || {
         regex_error(DNS1123_SUBDOMAIN_ERROR, &DNS1123_SUBDOMAIN_FORMAT, &["example.com"])
     })
 }
 
 /// Validates a DNS label that begins with a letter (RFC 1035).
-pub fn dns1035_label(value: &str) -> Vec<String> {
+pub fn validate_dns1035_label(value: &str) -> Vec<String> {
     length_and_format_errors(value, (63, "characters"), &DNS1035_LABEL, || {
         regex_error(DNS1035_LABEL_ERROR, DNS1035_LABEL_FORMAT, &["my-name", "abc-123"])
     })
 }
 
 /// Validates the key of a label or an annotation: a name with an optional prefix, which is a DNS subdomain followed by `/`.
-pub fn qualified_name(value: &str) -> Vec<String> {
+pub fn validate_qualified_name(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let name = match value.split_once('/') {
         None => value,
@@ -103,7 +103,9 @@ pub fn qualified_name(value: &str) -> Vec<String> {
             if prefix.is_empty() {
                 errors.push("prefix part must be non-empty".to_owned());
             } else {
-                errors.extend(subdomain(prefix, "bytes").into_iter().map(|error| format!("prefix part {error}")));
+                errors.extend(
+                    validate_subdomain(prefix, "bytes").into_iter().map(|error| format!("prefix part {error}")),
+                );
             }
             name
         }
@@ -123,14 +125,14 @@ pub fn qualified_name(value: &str) -> Vec<String> {
 }
 
 /// Validates the value of a label.
-pub fn label_value(value: &str) -> Vec<String> {
+pub fn validate_label_value(value: &str) -> Vec<String> {
     length_and_format_errors(value, (63, "bytes"), &LABEL_VALUE, || {
         regex_error(LABEL_VALUE_ERROR, LABEL_VALUE_FORMAT, &["MyValue", "my_value", "12345"])
     })
 }
 
 /// Validates the reason of a condition.
-pub fn condition_reason(value: &str) -> Vec<String> {
+pub fn validate_condition_reason(value: &str) -> Vec<String> {
     if CONDITION_REASON.is_match(value) {
         return Vec::new();
     }
@@ -139,7 +141,7 @@ pub fn condition_reason(value: &str) -> Vec<String> {
 }
 
 /// Validates a name that is a path segment (`IsValidPathSegmentName`); `is_prefix` is true for a `generateName`.
-pub fn path_segment(name: &str, is_prefix: bool) -> Vec<String> {
+pub fn validate_path_segment(name: &str, is_prefix: bool) -> Vec<String> {
     if !is_prefix && (name == "." || name == "..") {
         return vec![format!("may not be '{name}'")];
     }
@@ -147,7 +149,7 @@ pub fn path_segment(name: &str, is_prefix: bool) -> Vec<String> {
 }
 
 /// Validates a DNS subdomain that begins with `*.`.
-pub fn wildcard_subdomain(value: &str) -> Vec<String> {
+pub fn validate_wildcard_subdomain(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if value.len() > 253 {
         errors.push(max_length_error(253, "characters"));
@@ -160,7 +162,7 @@ pub fn wildcard_subdomain(value: &str) -> Vec<String> {
 }
 
 /// Validates the name of a port: at most 15 lower-case letters, digits and single dashes, at least one of them a letter.
-pub fn port_name(value: &str) -> Vec<String> {
+pub fn validate_port_name(value: &str) -> Vec<String> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let rules = [
         (value.len() > 15, "must be no more than 15 characters"),
@@ -173,14 +175,14 @@ pub fn port_name(value: &str) -> Vec<String> {
 }
 
 /// Validates the name of a member cluster by Karmada's rule. The maximum length leaves room for derived names.
-pub fn cluster_name(value: &str) -> Vec<String> {
+pub fn validate_cluster_name(value: &str) -> Vec<String> {
     if value.is_empty() {
         return vec!["must be not empty".to_owned()];
     }
     if value.len() > crate::names::MAX_CLUSTER_NAME_LENGTH {
         return vec![format!("must be no more than {} characters", crate::names::MAX_CLUSTER_NAME_LENGTH)];
     }
-    dns1123_label(value)
+    validate_dns1123_label(value)
 }
 
 #[cfg(test)]
@@ -190,17 +192,20 @@ mod tests {
     #[test]
     fn wording() {
         insta::assert_yaml_snapshot!([
-            ("label", dns1123_label("Bad_Name")),
-            ("label with dots", dns1123_label("a.b")),
-            ("label too long", dns1123_label(&"a".repeat(64))),
-            ("subdomain", dns1123_subdomain("a..b")),
-            ("1035", dns1035_label("1a")),
-            ("qualified", qualified_name("bad key!")),
-            ("qualified twice", qualified_name("a/b/c")),
-            ("qualified empty prefix", qualified_name("/b")),
-            ("value", label_value("a b")),
-            ("cluster", cluster_name("a.b")),
-            ("fine", [dns1123_label("a"), qualified_name("a.b/C_d"), label_value("")].concat()),
+            ("label", validate_dns1123_label("Bad_Name")),
+            ("label with dots", validate_dns1123_label("a.b")),
+            ("label too long", validate_dns1123_label(&"a".repeat(64))),
+            ("subdomain", validate_dns1123_subdomain("a..b")),
+            ("1035", validate_dns1035_label("1a")),
+            ("qualified", validate_qualified_name("bad key!")),
+            ("qualified twice", validate_qualified_name("a/b/c")),
+            ("qualified empty prefix", validate_qualified_name("/b")),
+            ("value", validate_label_value("a b")),
+            ("cluster", validate_cluster_name("a.b")),
+            (
+                "fine",
+                [validate_dns1123_label("a"), validate_qualified_name("a.b/C_d"), validate_label_value("")].concat()
+            ),
         ]);
     }
 
@@ -208,12 +213,14 @@ mod tests {
     fn length_and_path_rules_match_api_servers() {
         // The unit is bytes for the prefix of a key, and characters for a subdomain.
         let prefix = "a".repeat(254);
-        assert_eq!(qualified_name(&format!("{prefix}/b")), ["prefix part must be no more than 253 bytes"]);
-        assert_eq!(dns1123_subdomain(&prefix), ["must be no more than 253 characters"]);
-        assert_eq!(path_segment("..", false), ["may not be '..'"]);
-        assert_eq!(path_segment("..", true), [""; 0]);
-        assert_eq!(path_segment("a/%", false), ["may not contain '/'", "may not contain '%'"]);
-        assert_eq!(condition_reason("ReasonA:ReasonB"), [""; 0]);
-        assert!(condition_reason("1")[0].starts_with("a condition reason must start with alphabetic character"));
+        assert_eq!(validate_qualified_name(&format!("{prefix}/b")), ["prefix part must be no more than 253 bytes"]);
+        assert_eq!(validate_dns1123_subdomain(&prefix), ["must be no more than 253 characters"]);
+        assert_eq!(validate_path_segment("..", false), ["may not be '..'"]);
+        assert_eq!(validate_path_segment("..", true), [""; 0]);
+        assert_eq!(validate_path_segment("a/%", false), ["may not contain '/'", "may not contain '%'"]);
+        assert_eq!(validate_condition_reason("ReasonA:ReasonB"), [""; 0]);
+        assert!(
+            validate_condition_reason("1")[0].starts_with("a condition reason must start with alphabetic character")
+        );
     }
 }

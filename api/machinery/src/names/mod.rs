@@ -102,7 +102,7 @@ impl ClusterName {
         if name == CONTROL_PLANE {
             return Ok(Self::control_plane());
         }
-        match format::cluster_name(name).into_iter().next() {
+        match format::validate_cluster_name(name).into_iter().next() {
             None => Ok(Self(name.into())),
             Some(reason) => Err(NameError::Cluster { name: name.to_owned(), reason }),
         }
@@ -120,7 +120,7 @@ impl ClusterName {
 
 impl NamespaceName {
     pub fn parse(name: &str) -> Result<Self, NameError> {
-        match format::dns1123_label(name).into_iter().next() {
+        match format::validate_dns1123_label(name).into_iter().next() {
             None => Ok(Self(name.into())),
             Some(reason) => Err(NameError::Namespace { name: name.to_owned(), reason }),
         }

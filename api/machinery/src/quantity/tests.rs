@@ -70,7 +70,7 @@ fn repeat(digit: char, count: usize) -> String {
     String::from(digit).repeat(count)
 }
 
-/// The value in units of 10⁻⁹, rounded away from zero, and the canonical form. No digit is ignored, as in Go's `inf.Dec`.
+/// The value in units of 10⁻⁹, rounded away from zero, and the canonical form. All digits are significant, as in Go's `inf.Dec`.
 #[rstest]
 #[case::fine_rest(format!("1.{}1", repeat('0', 36)), 1_000_000_001, "1000000001n")]
 #[case::fine_rest_of_a_negative(format!("-1.{}1", repeat('0', 36)), -1_000_000_001, "-1000000001n")]
@@ -95,7 +95,7 @@ fn repeat(digit: char, count: usize) -> String {
 #[case::truncated_exponent("3e4294967296".into(), 3_000_000_000, "3e4294967296")]
 #[case::negative_truncated_exponent("30e-4294967295".into(), 300_000_000_000, "300")]
 #[case::limit("1e30".into(), i128::MAX, "1e30")]
-fn all_digits_count(#[case] written: String, #[case] nano: i128, #[case] canonical: &str) {
+fn no_digit_is_ignored(#[case] written: String, #[case] nano: i128, #[case] canonical: &str) {
     let quantity = Quantity::parse(&written).unwrap();
     assert_eq!((quantity.nano, Quantity::canonicalize(&written).unwrap().as_str()), (nano, canonical));
 }

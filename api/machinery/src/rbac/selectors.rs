@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::field::{FieldError, FieldErrorKind};
-use crate::names::format::{label_value, qualified_name};
+use crate::names::format::{validate_label_value, validate_qualified_name};
 use crate::selector::{FieldSelector, Selector};
 use crate::unstructured::{list, text};
 
@@ -49,11 +49,11 @@ fn validate_requirement(errors: &mut Vec<FieldError>, kind: &str, requirement: &
     }
     errors.extend(FieldError::check_requirement_values(text(requirement, "operator"), !values.is_empty(), path));
     if kind == "labelSelector" {
-        let messages = qualified_name(key).into_iter();
+        let messages = validate_qualified_name(key).into_iter();
         errors.extend(messages.map(|reason| FieldError::invalid(format!("{path}.key"), key, reason)));
         for (index, value) in values.iter().enumerate() {
             let value = value.as_str().unwrap_or_default();
-            let messages = label_value(value).into_iter();
+            let messages = validate_label_value(value).into_iter();
             errors.extend(messages.map(|reason| FieldError::invalid(format!("{path}.values[{index}]"), value, reason)));
         }
     }

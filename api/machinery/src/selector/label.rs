@@ -88,7 +88,7 @@ impl Requirement {
     /// Validates the key, the values and their number.
     pub fn new(key: &str, operator: Operator, values: BTreeSet<String>) -> Result<Self, SelectorError> {
         let mut errors = Vec::new();
-        if let problems @ [_, ..] = format::qualified_name(key).as_slice() {
+        if let problems @ [_, ..] = format::validate_qualified_name(key).as_slice() {
             errors.push(FieldError::invalid("key", key, problems.join("; ")));
         }
         let all: Vec<&String> = values.iter().collect();
@@ -116,7 +116,7 @@ impl Requirement {
             }
         }
         for (index, value) in values.iter().enumerate() {
-            if let problems @ [_, ..] = format::label_value(value).as_slice() {
+            if let problems @ [_, ..] = format::validate_label_value(value).as_slice() {
                 errors.push(FieldError::invalid(format!("values[{index}][{key}]"), value, problems.join("; ")));
             }
         }

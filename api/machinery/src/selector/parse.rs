@@ -92,7 +92,7 @@ impl<'t> Parser<'t> {
             return Err(SelectorError::Syntax(format!("found '{word}', expected: identifier")));
         }
         let key = word;
-        if let problems @ [_, ..] = format::qualified_name(key).as_slice() {
+        if let problems @ [_, ..] = format::validate_qualified_name(key).as_slice() {
             let error = crate::field::FieldError::invalid("<nil>", key, problems.join("; "));
             return Err(SelectorError::Syntax(error.to_string()));
         }

@@ -37,9 +37,9 @@ pub fn verify(dependencies: &[Dependency]) -> Result<(), String> {
 fn verify_selector(selector: &LabelSelector, path: &str, errors: &mut Vec<FieldError>) {
     for (key, value) in selector.match_labels.iter().flatten() {
         let field = format!("{path}.matchLabels");
-        let problems = format::qualified_name(key).into_iter();
+        let problems = format::validate_qualified_name(key).into_iter();
         errors.extend(problems.map(|problem| FieldError::invalid(&field, key, problem)));
-        let problems = format::label_value(value).into_iter();
+        let problems = format::validate_label_value(value).into_iter();
         errors.extend(problems.map(|problem| FieldError::invalid(&field, value, problem)));
     }
     for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
@@ -57,10 +57,10 @@ fn verify_requirement(requirement: &LabelSelectorRequirement, path: &str, errors
             errors.push(FieldError::invalid(format!("{path}.operator"), other, "not a valid selector operator"));
         }
     }
-    let problems = format::qualified_name(&requirement.key).into_iter();
+    let problems = format::validate_qualified_name(&requirement.key).into_iter();
     errors.extend(problems.map(|problem| FieldError::invalid(format!("{path}.key"), &requirement.key, problem)));
     for (index, value) in values.iter().enumerate() {
-        let problems = format::label_value(value).into_iter();
+        let problems = format::validate_label_value(value).into_iter();
         errors.extend(problems.map(|problem| FieldError::invalid(format!("{path}.values[{index}]"), value, problem)));
     }
 }

@@ -78,8 +78,8 @@ impl Search<'_> {
     }
 }
 
-/// The set with the highest weight, then the most clusters, then the first one found. Among these, a prefix of the
-/// winner is preferred, because it needs fewer groups.
+/// The set with the highest weight, then the most clusters, then the first one found. A set that is a prefix of it is
+/// preferred to it, because it needs fewer groups.
 fn find_best_set(mut sets: Vec<GroupSet>) -> Option<GroupSet> {
     sets.sort_by(|a, b| b.weight.cmp(&a.weight).then(b.clusters.cmp(&a.clusters)).then(a.id.cmp(&b.id)));
     sets.into_iter().reduce(|best, set| {

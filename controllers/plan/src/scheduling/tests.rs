@@ -1,4 +1,4 @@
-//! Whole decisions: results are stable, and explaining decides the same.
+//! Complete decisions: results are stable, and [`explain`] decides the same as [`plan`].
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -42,7 +42,8 @@ fn fleet(clusters: usize) -> Vec<Arc<ClusterFacts>> {
     (0..clusters).map(cluster).collect()
 }
 
-fn placement(kind: u8) -> Value {
+/// One of seven placements. 0 and 1 duplicate replicas and 2 has static weights; only the others depend on capacity.
+fn placement(placement_id: u8) -> Value {
     let divided = |preference: &str, weights: Value| {
         let mut strategy = json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": preference});
         strategy["weightPreference"] = weights;
@@ -52,7 +53,7 @@ fn placement(kind: u8) -> Value {
     let gold = json!({"labelSelector": {"matchLabels": {"tier": "gold"}}});
     let constraint =
         |field: &str, max_groups: u32| json!({"spreadByField": field, "minGroups": 1, "maxGroups": max_groups});
-    match kind {
+    match placement_id {
         0 => json!({"clusterAffinity": gold, "replicaScheduling": {"replicaSchedulingType": "Duplicated"}}),
         1 => json!({"spreadConstraints": [constraint("cluster", 2)]}),
         2 => json!({"replicaScheduling": divided("Weighted", json!({"staticWeightList": [
@@ -74,11 +75,11 @@ fn placement(kind: u8) -> Value {
     }
 }
 
-fn spec(kind: u8, replicas: i32) -> ResourceBindingSpec {
+fn spec(placement_id: u8, replicas: i32) -> ResourceBindingSpec {
     serde_json::from_value(json!({
         "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "team", "name": "web", "uid": "u"},
         "replicas": replicas, "replicaRequirements": {"resourceRequest": {"cpu": "1"}},
-        "placement": placement(kind),
+        "placement": placement(placement_id),
     }))
     .expect("a spec")
 }
@@ -125,22 +126,22 @@ fn context<'a>(clusters: &'a [Arc<ClusterFacts>], capacities: &'a FixedCapacity)
 proptest! {
     #[test]
     fn results_are_stable_and_scaling_up_moves_no_replicas(
-        kind in 0..7_u8, replicas in 1..40_i32, capacities in proptest::collection::vec(0..30_i32, 3..12),
+        placement_id in 0..7_u8, replicas in 1..40_i32, capacities in proptest::collection::vec(0..30_i32, 3..12),
     ) {
         let (clusters, capacities) = (fleet(capacities.len()), FixedCapacity(capacities));
         let context = context(&clusters, &capacities);
         let mut stored =
-            StoredBinding { spec: spec(kind, replicas), status: ResourceBindingStatus::default(), applied: None };
+            StoredBinding { spec: spec(placement_id, replicas), status: ResourceBindingStatus::default(), applied: None };
         let (decided, report) = plan(&context, &stored.binding());
         prop_assert!(report.terms.iter().all(|term| term.clusters.is_empty()), "reports of decisions have no clusters");
         prop_assert_eq!(&explain(&context, &stored.binding()).0, &decided, "explaining decides the same");
         let Plan::Schedule { clusters: assigned, affinity } = decided else {
             // Without capacity, scheduling fails; static weights and duplication need none.
-            prop_assert!(kind >= 3, "{:?}", decided);
+            prop_assert!(placement_id >= 3, "{:?}", decided);
             return Ok(());
         };
         stored.write(assigned.clone(), affinity);
-        let duplicated = kind < 2;
+        let duplicated = placement_id < 2;
         if duplicated {
             prop_assert!(assigned.iter().all(|target| target.replicas == replicas));
         } else {
@@ -265,9 +266,10 @@ impl Observer for RecordedSteps {
 #[case::by_terms(6, 5, &[Step::Filter, Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
 #[case::at_once(3, 5, &[Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
 #[case::without_capacity(3, 0, &[Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
-fn steps_are_observed_until_one_fails(#[case] kind: u8, #[case] capacity: i32, #[case] expected: &[Step]) {
+fn steps_are_observed_until_one_fails(#[case] placement_id: u8, #[case] capacity: i32, #[case] expected: &[Step]) {
     let (clusters, capacities) = (fleet(3), FixedCapacity(vec![capacity; 3]));
-    let mut stored = StoredBinding { spec: spec(kind, 2), status: ResourceBindingStatus::default(), applied: None };
+    let mut stored =
+        StoredBinding { spec: spec(placement_id, 2), status: ResourceBindingStatus::default(), applied: None };
     let steps = RecordedSteps::default();
     let context = SchedulingContext { observer: &steps, ..context(&clusters, &capacities) };
     let (decided, _) = plan(&context, &stored.binding());

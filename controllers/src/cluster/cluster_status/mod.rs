@@ -159,8 +159,8 @@ impl ClusterController {
             };
             if let Some(cause) = decision.change_reason {
                 let before = conditions::find(&typed.status.conditions, condition::READY).map(|ready| &*ready.status);
-                let now = Cluster { status, ..Cluster::clone(&typed) };
-                let entry = journal::readiness_entry(&now, before, &cause, context.config.clock.wall());
+                let written = Cluster { status, ..Cluster::clone(&typed) };
+                let entry = journal::readiness_entry(&written, before, &cause, context.config.clock.wall());
                 context.journal.add_all(entry).await;
             }
         }

@@ -147,7 +147,7 @@ impl TaintManager {
 impl Controller for TaintManager {
     type Key = BindingKey;
     const NAME: &'static str = "resource-binding-graceful-eviction-controller";
-    /// Evictions by taint run where they are configured; the name enables completing evictions.
+    /// `gracefulEviction` enables only the completion of evictions; other flags enable evictions by taint.
     const SWITCH: Switch = Switch::Parts(&[GRACEFUL_EVICTION]);
 
     fn new(setup: &Setup) -> Self {

@@ -244,14 +244,14 @@ impl<'b> ActiveExports<'b> {
     /// Cleans up backends that no registry refers to, once all others have connected, since one of them may be the
     /// same backend.
     async fn clean_up(&mut self, exports: &BTreeMap<String, (Destination, DesiredExport)>) -> Result<(), Error> {
-        let has_finished = |name: &String| {
+        let is_past_connecting = |name: &String| {
             let progress = self.running.get(name).map(|running| running.exporter.progress());
             let is_unused = self.setup_errors.contains_key(name) || exports[name].1.selection.is_empty();
             progress.map_or(is_unused, |progress| {
                 progress.comparisons > 0 || !matches!(progress.state, ExportState::Connecting)
             })
         };
-        let all_finished = exports.keys().all(has_finished);
+        let all_past_connecting = exports.keys().all(is_past_connecting);
         let recorded_exports = self.stores.cache.export_checkpoints().await?;
         let abandoned = recorded_exports.into_iter().filter(|(_, export)| export.abandoned_at.is_some());
         let abandoned: BTreeMap<String, ExportCheckpoint> = abandoned.collect();
@@ -270,7 +270,7 @@ impl<'b> ActiveExports<'b> {
             };
             // A registry that cannot be exported yet may refer to the same backend with other Secrets.
             let is_shared = exports.values().any(|(live, _)| live.shares_address(&destination));
-            if all_finished && !is_shared && !self.running.contains_key(&name) {
+            if all_past_connecting && !is_shared && !self.running.contains_key(&name) {
                 self.start_or_update(&name, &destination, &Selection::default()).await;
             }
         }

@@ -72,14 +72,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case::user_without_permissions("ann", None, ["counts", "counts"])]
-    #[case::user_who_lists("ann", Some(rule("clusters", &[], "list")), ["names counts", "names counts"])]
-    #[case::user_who_gets_one("ann", Some(rule("clusters", &["m2"], "get")), ["counts", "names counts"])]
-    #[case::user_with_a_proxy("ann", Some(rule("clusters/proxy", &["m2"], "get")), ["counts", "names counts"])]
+    #[case::user_without_permissions("ann", None, ["accesses", "accesses"])]
+    #[case::user_who_lists("ann", Some(rule("clusters", &[], "list")), ["sees accesses", "sees accesses"])]
+    #[case::user_who_gets_one("ann", Some(rule("clusters", &["m2"], "get")), ["accesses", "sees accesses"])]
+    #[case::user_with_a_proxy("ann", Some(rule("clusters/proxy", &["m2"], "get")), ["accesses", "sees accesses"])]
     #[case::account_without_permissions(ACCOUNT, None, ["", ""])]
-    #[case::account_that_lists(ACCOUNT, Some(rule("clusters", &[], "list")), ["names", "names"])]
-    #[case::account_with_a_proxy(ACCOUNT, Some(rule("clusters/proxy", &["m2"], "get")), ["", "names counts"])]
-    #[case::account_with_all_proxies(ACCOUNT, Some(rule("clusters/proxy", &[], "*")), ["names counts", "names counts"])]
+    #[case::account_that_lists(ACCOUNT, Some(rule("clusters", &[], "list")), ["sees", "sees"])]
+    #[case::account_with_a_proxy(ACCOUNT, Some(rule("clusters/proxy", &["m2"], "get")), ["", "sees accesses"])]
+    #[case::account_with_all_proxies(ACCOUNT, Some(rule("clusters/proxy", &[], "*")), ["sees accesses", "sees accesses"])]
     #[case::account_that_creates_by_proxy(ACCOUNT, Some(rule("clusters/proxy", &[], "create")), ["", ""])]
     #[case::a_name_is_no_pattern(ACCOUNT, Some(rule("clusters/proxy", &["*"], "get")), ["", ""])]
     fn members_are_accessed_by_grants(#[case] caller: &str, #[case] rule: Option<Value>, #[case] expected: [&str; 2]) {
@@ -92,8 +92,9 @@ mod tests {
         let member_access = MemberAccess::from_grants(&caller, &rbac.grants(&caller));
         let accessed = ["m1", "m2"].map(|name| {
             let cluster = ClusterName::parse(name).unwrap();
-            let both = [("names", member_access.can_see(&cluster)), ("counts", member_access.rules_apply_in(&cluster))];
-            both.iter().filter(|(_, is_allowed)| *is_allowed).map(|(word, _)| *word).collect::<Vec<_>>().join(" ")
+            let abilities =
+                [("sees", member_access.can_see(&cluster)), ("accesses", member_access.rules_apply_in(&cluster))];
+            abilities.iter().filter(|(_, is_allowed)| *is_allowed).map(|(word, _)| *word).collect::<Vec<_>>().join(" ")
         });
         assert_eq!(accessed, expected);
         let control_plane = ClusterName::control_plane();

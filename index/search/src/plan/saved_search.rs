@@ -3,7 +3,7 @@
 //! Has no side effects. The server stores them as objects of the control plane and applies these rules.
 
 use crowsnest_api::storage::SavedSearchSpec;
-use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_query::{Limits, parse};
 use serde::Deserialize;
@@ -61,7 +61,8 @@ pub fn validate(draft: SavedSearchDraft, owner: &str) -> Result<SavedSearchSpec,
         [("spec.title", &draft.title, MAX_TITLE_CHARS), ("spec.description", &draft.description, MAX_DESCRIPTION_CHARS)]
     {
         if text.chars().count() > max_chars {
-            errors.push(FieldError::too_long(field, max_chars));
+            let detail = format!("may not be more than {max_chars} characters");
+            errors.push(FieldError::new(FieldErrorKind::TooLong, field, None, detail));
         }
     }
     if let Err(error) = parse(&draft.query, &Limits::default()) {
@@ -148,7 +149,7 @@ mod tests {
     #[rstest]
     #[case::all_of_it("Broken", "is:unhealthy", "x", &[])]
     #[case::no_title(" ", "x", "", &["spec.title: Required value: the title of the search"])]
-    #[case::long_texts(&"é".repeat(129), "x", &"é".repeat(1025), &["spec.title: Too long", "spec.description: Too long"])]
+    #[case::long_texts(&"é".repeat(129), "x", &"é".repeat(1025), &["spec.title: Too long: may not be more than 128 characters", "spec.description: Too long"])]
     #[case::query_too_long("x", &"a".repeat(5000), "", &["spec.query: Invalid value"])]
     fn invalid_drafts_are_refused_by_field(
         #[case] title: &str,

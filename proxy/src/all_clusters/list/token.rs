@@ -74,7 +74,7 @@ mod tests {
     fn expired_tokens_are_renewed(
         #[case] after: &str,
         #[case] new_token: Option<&str>,
-        #[case] now: &[(&str, &str)],
+        #[case] current_versions: &[(&str, &str)],
         #[case] expected: Option<(&str, &str, &str)>,
     ) {
         let list = ListId::new(&"pods");
@@ -84,9 +84,10 @@ mod tests {
             .zip(["1", "2", "3"])
             .for_each(|(cluster, member_version)| version.set(cluster, member_version, None));
         let token = Continue::new(&version.encode(), "m2", after, list);
-        let names: Vec<ClusterName> = now.iter().map(|(cluster, _)| ClusterName::parse(cluster).unwrap()).collect();
-        let now = names.iter().zip(now.iter().map(|(_, version)| *version)).collect();
-        let renewed = renew_token(&token, new_token.map(str::to_owned), &now, list).map(|token| {
+        let names: Vec<ClusterName> =
+            current_versions.iter().map(|(cluster, _)| ClusterName::parse(cluster).unwrap()).collect();
+        let current_versions = names.iter().zip(current_versions.iter().map(|(_, version)| *version)).collect();
+        let renewed = renew_token(&token, new_token.map(str::to_owned), &current_versions, list).map(|token| {
             let version = CompositeVersion::decode(&token.rv);
             let version_of = |cluster| version.version(cluster).unwrap_or("-").to_owned();
             (token.cluster.clone(), token.after(), ["m1", "m2", "m3"].map(version_of).join(" "))

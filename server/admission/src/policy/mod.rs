@@ -65,7 +65,7 @@ impl PolicyCache {
     }
 }
 
-/// Admission plugin for one kind of policy.
+/// Part that the admission plugins of both kinds share: access to the policies of one kind.
 struct Policies {
     environment: Arc<dyn Environment>,
     access_checker: Arc<dyn AccessChecker>,
@@ -81,8 +81,8 @@ impl Policies {
         Self { environment, access_checker, cache: PolicyCache { resources, current: ArcSwap::default() } }
     }
 
-    /// The bound policies; `None` if there are none or the write is exempt from policies.
-    fn policies_for(&self, a: &Attributes<'_>) -> Option<Arc<ParsedPolicies>> {
+    /// All policies that have bindings; `None` if there are none or the write is exempt from policies.
+    fn policies_unless_exempt(&self, a: &Attributes<'_>) -> Option<Arc<ParsedPolicies>> {
         if matching::is_exempt(&a.resource.gvr) {
             return None;
         }
@@ -93,7 +93,7 @@ impl Policies {
     /// True if a bound policy has rules for this write. A policy without match constraints has rules for each write,
     /// because it is misconfigured and can deny it.
     fn has_rules_for(&self, a: &Attributes<'_>) -> bool {
-        let Some(configured) = self.policies_for(a) else { return false };
+        let Some(configured) = self.policies_unless_exempt(a) else { return false };
         let equivalents = self.environment.equivalents(a);
         let covers =
             |policy: &Policy| policy.match_constraints.as_ref().is_none_or(|rules| rules.covers(a, &equivalents));
@@ -104,7 +104,7 @@ impl Policies {
 /// A write with its namespace and equivalent resources.
 struct Write<'a> {
     environment: &'a dyn Environment,
-    a: &'a Attributes<'a>,
+    attributes: &'a Attributes<'a>,
     namespace: Option<&'a Value>,
     equivalents: Vec<Gvr>,
 }
@@ -120,7 +120,7 @@ enum PolicyMatch<'p> {
 impl<'a> Write<'a> {
     async fn new(environment: &'a dyn Environment, a: &'a Attributes<'a>) -> ApiResult<Self> {
         let (namespace, equivalents) = (namespace_of(environment, a).await?, environment.equivalents(a));
-        Ok(Self { environment, a, namespace, equivalents })
+        Ok(Self { environment, attributes: a, namespace, equivalents })
     }
 
     /// Matches a policy and its bindings with this write. Returns no element for a binding that does not match.
@@ -134,7 +134,7 @@ impl<'a> Write<'a> {
         let Some(constraints) = &policy.match_constraints else {
             return misconfigured("policy contained no match constraints, a required field".into());
         };
-        let (a, namespace) = (self.a, self.namespace);
+        let (a, namespace) = (self.attributes, self.namespace);
         let Some(gvr) = constraints.find_matching_version(a, object, namespace, &self.equivalents) else {
             return Vec::new();
         };
@@ -172,9 +172,9 @@ impl<'a> Write<'a> {
         gvr: &Gvr,
         object: Option<&Value>,
     ) -> Result<(Option<Value>, Option<Value>, Value), String> {
-        let object = convert_to_version(gvr, self.a, object).await?;
-        let old = convert_to_version(gvr, self.a, self.a.old).await?;
-        Ok((object, old, review::build_request(self.a, gvr, "", None, None)))
+        let object = convert_to_version(gvr, self.attributes, object).await?;
+        let old = convert_to_version(gvr, self.attributes, self.attributes.old).await?;
+        Ok((object, old, review::build_request(self.attributes, gvr, "", None, None)))
     }
 
     /// The parameters of a binding, one element for each evaluation. A single `None` if the policy or the binding has no
@@ -186,7 +186,8 @@ impl<'a> Write<'a> {
         let Some(resource) = self.environment.param_resource(api_version, kind).await? else {
             return Err(format!("paramKind kind `{kind}` not known"));
         };
-        let write_namespace = if self.a.resource.namespaced { self.a.ctx.namespace.as_str() } else { "" };
+        let a = self.attributes;
+        let write_namespace = if a.resource.namespaced { a.ctx.namespace.as_str() } else { "" };
         let namespace = match (resource.namespaced, param_ref.namespace.as_str()) {
             (false, "") => "",
             (false, _) => return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".into()),

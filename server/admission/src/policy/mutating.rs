@@ -105,7 +105,7 @@ impl MutatingPolicies {
         object: &mut Value,
         denials: &mut Denials,
     ) -> ApiResult<()> {
-        let (policy, a) = (invocation.policy, write.a);
+        let (policy, a) = (invocation.policy, write.attributes);
         let (user_authorizer, request_action) = expression::user_authorizer(&self.0.access_checker, a);
         let (converted, old, request) =
             write.convert(&invocation.gvr, Some(object)).await.map_err(ApiError::internal)?;
@@ -147,11 +147,11 @@ impl MutatingPolicies {
 
 /// Schema of the object's kind in a version.
 fn schema(write: &Write<'_>, gvr: &Gvr) -> Option<SchemaRef> {
-    if let Some(sub) = write.a.subresource_of_other_kind() {
+    if let Some(sub) = write.attributes.subresource_of_other_kind() {
         return SchemaSet::builtin().kind(&sub.group, &sub.version, &sub.kind);
     }
-    match *gvr == write.a.resource.gvr {
-        true => write.a.resource.strategy.schema(),
+    match *gvr == write.attributes.resource.gvr {
+        true => write.attributes.resource.strategy.schema(),
         false => write.environment.schema(gvr),
     }
 }
@@ -160,7 +160,7 @@ fn schema(write: &Write<'_>, gvr: &Gvr) -> Option<SchemaRef> {
 impl Admission for MutatingPolicies {
     async fn mutate(&self, Mutation { attributes: a, object, .. }: Mutation<'_>) -> ApiResult<()> {
         let Some(object) = object else { return Ok(()) };
-        let Some(configured) = self.0.policies_for(a) else { return Ok(()) };
+        let Some(configured) = self.0.policies_unless_exempt(a) else { return Ok(()) };
         let write = Write::new(&*self.0.environment, a).await?;
         let mut denials = Denials::default();
         let mut invocations = Vec::new();

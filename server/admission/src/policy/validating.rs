@@ -57,7 +57,7 @@ impl ValidatingPolicies {
         object: Option<&Value>,
         decision: &mut Decision,
     ) {
-        let (user_authorizer, request_action) = expression::user_authorizer(&self.0.access_checker, write.a);
+        let (user_authorizer, request_action) = expression::user_authorizer(&self.0.access_checker, write.attributes);
         // Objects and request in the version that the policy matches, converted on first use.
         let mut converted = None;
         for policy_match in write.match_bindings(policy, bindings, object).await {
@@ -93,7 +93,7 @@ impl ValidatingPolicies {
 #[async_trait]
 impl Admission for ValidatingPolicies {
     async fn validate(&self, Validation { attributes: a, object, warnings }: Validation<'_>) -> ApiResult<()> {
-        let Some(configured) = self.0.policies_for(a) else { return Ok(()) };
+        let Some(configured) = self.0.policies_unless_exempt(a) else { return Ok(()) };
         let write = Write::new(&*self.0.environment, a).await?;
         let mut decision = Decision::default();
         for (policy, bindings) in &configured.policies {

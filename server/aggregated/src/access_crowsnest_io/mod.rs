@@ -1,5 +1,5 @@
-//! `access.crowsnest.io/v1alpha1`: reviews of access by RBAC in all clusters. A ResourceAccessReview lists who is allowed an
-//! action, a SubjectRulesReview what a subject is allowed, each with the bindings, roles and rules that allow it.
+//! `access.crowsnest.io/v1alpha1`: reviews of access by RBAC in all clusters. A ResourceAccessReview lists who may perform
+//! an action, a SubjectRulesReview what a subject may do, each with the bindings, roles and rules that allow it.
 //!
 //! Reviews are computed from the RBAC objects in the cache that the caller may list in each cluster; nothing is written.
 //! docs/ACCESS.md describes input and output.

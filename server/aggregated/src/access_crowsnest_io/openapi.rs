@@ -36,7 +36,7 @@ fn string_enum(words: &[&str]) -> Value {
 
 /// Adds the path of ResourceAccessReviews to the document.
 pub(super) fn describe_resource_access(definition: &Definition, document: &mut Document) {
-    describe(definition, document, "Lists who is allowed an action in each cluster by RBAC, with the proof.");
+    describe(definition, document, "Lists who may perform an action in each cluster by RBAC, with the proof.");
 }
 
 /// Adds the path of SubjectRulesReviews to the document.

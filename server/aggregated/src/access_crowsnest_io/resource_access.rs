@@ -1,4 +1,4 @@
-//! `resourceaccessreviews`: who is allowed an action in each cluster, with the proof.
+//! `resourceaccessreviews`: who may perform an action in each cluster, with the proof.
 
 use std::collections::HashSet;
 use std::sync::Arc;

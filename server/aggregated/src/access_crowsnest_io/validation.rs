@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
-use crowsnest_apimachinery::names::format::dns1123_label;
+use crowsnest_apimachinery::names::format::validate_dns1123_label;
 use crowsnest_apimachinery::rbac::access::Scope;
 use crowsnest_apimachinery::rbac::{Action, ObjectKind, ObjectName, selectors};
 use crowsnest_apimachinery::request::is_path_segment;
@@ -106,7 +106,9 @@ fn check_namespaces(names: &[String], errors: &mut Vec<FieldError>) {
             }
             continue;
         }
-        errors.extend(dns1123_label(name).into_iter().map(|detail| FieldError::invalid(field.clone(), name, detail)));
+        errors.extend(
+            validate_dns1123_label(name).into_iter().map(|detail| FieldError::invalid(field.clone(), name, detail)),
+        );
     }
 }
 

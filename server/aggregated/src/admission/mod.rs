@@ -122,7 +122,7 @@ impl AdmissionChain {
 fn connect_kind(found: &ResourceRoute) -> Option<&'static str> {
     match found.resource.definition().connect? {
         Connect::Options(kind) => Some(kind),
-        Connect::Nothing => None,
+        Connect::NoOptions => None,
     }
 }
 

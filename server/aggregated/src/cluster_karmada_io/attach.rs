@@ -22,7 +22,7 @@ impl Resource for AttachResource {
         const DEFINITION: Definition = Definition {
             subresource: "attach",
             route: "clusters/attach",
-            connect: Some(Connect::Nothing),
+            connect: Some(Connect::NoOptions),
             ..Definition::new("clusters", "Cluster", CREATE, Paths::Object)
         };
         &DEFINITION

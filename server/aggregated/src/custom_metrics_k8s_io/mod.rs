@@ -52,7 +52,7 @@ impl Resource for MetricValues {
     fn discover<'a>(&'a self, server: &'a AggregatedServer) -> BoxFuture<'a, Vec<Value>> {
         Box::pin(async move {
             let metrics = match server.running() {
-                Ok(running) => running.proxy.custom_metrics_served().await,
+                Ok(running) => running.proxy.list_custom_metrics().await,
                 Err(_) => Vec::new(),
             };
             metrics.iter().map(discovery).collect()

@@ -119,7 +119,8 @@ pub enum Members {
 pub enum Connect {
     /// Options of this kind, with the path below the object.
     Options(&'static str),
-    Nothing,
+    /// Admission receives no object.
+    NoOptions,
 }
 
 /// Features that a client requests with the query and headers.

@@ -18,7 +18,7 @@ pub(super) static FLEET_PROXY: HandledResource = HandledResource::new(
         subresource: "proxy",
         route: "proxying/proxy",
         members: Members::All,
-        connect: Some(Connect::Nothing),
+        connect: Some(Connect::NoOptions),
         ..Definition::new("proxying", "Proxying", CONNECT, Paths::ObjectAndSubpaths)
     },
     |call| Box::pin(forward(call)),

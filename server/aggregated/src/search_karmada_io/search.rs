@@ -20,7 +20,7 @@ const fn definition(object: &'static str, route: &'static str) -> Definition {
     Definition {
         singular: "search",
         route,
-        connect: Some(Connect::Nothing),
+        connect: Some(Connect::NoOptions),
         ..Definition::new("search", "Search", GET, Paths::SubpathsOf(object))
     }
 }

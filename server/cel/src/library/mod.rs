@@ -85,6 +85,7 @@ fn bool_result(value: bool) -> Outcome {
 /// Returns the argument if it can be parsed.
 fn check_parsable(argument: Cel, parse: impl FnOnce(&str) -> Result<(), String>) -> Outcome {
     let Cel::String(text) = &argument else { return Err(ExecutionError::NoSuchOverload) };
+    // The message does not contain the name of the function.
     parse(text).map_err(|reason| ExecutionError::function_error("ip", reason))?;
     Ok(argument)
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::format::{
-    dns1035_label, dns1123_label, dns1123_subdomain, label_value, qualified_name,
+    validate_dns1035_label, validate_dns1123_label, validate_dns1123_subdomain, validate_label_value,
+    validate_qualified_name,
 };
 use crowsnest_schema::formats::matches_format;
 use kube::core::cel::cel::extractors::This;
@@ -62,14 +63,14 @@ fn optional(value: Option<Cel>) -> Cel {
 fn validate(format: &str, text: &str) -> Vec<String> {
     let error_unless = |is_valid: bool, reason: &str| if is_valid { Vec::new() } else { vec![reason.to_owned()] };
     match format {
-        "dns1123Label" => dns1123_label(text),
-        "dns1123LabelPrefix" => dns1123_label(&complete_prefix(text)),
-        "dns1123Subdomain" => dns1123_subdomain(text),
-        "dns1123SubdomainPrefix" => dns1123_subdomain(&complete_prefix(text)),
-        "dns1035Label" => dns1035_label(text),
-        "dns1035LabelPrefix" => dns1035_label(&complete_prefix(text)),
-        "labelValue" => label_value(text),
-        "qualifiedName" => qualified_name(text),
+        "dns1123Label" => validate_dns1123_label(text),
+        "dns1123LabelPrefix" => validate_dns1123_label(&complete_prefix(text)),
+        "dns1123Subdomain" => validate_dns1123_subdomain(text),
+        "dns1123SubdomainPrefix" => validate_dns1123_subdomain(&complete_prefix(text)),
+        "dns1035Label" => validate_dns1035_label(text),
+        "dns1035LabelPrefix" => validate_dns1035_label(&complete_prefix(text)),
+        "labelValue" => validate_label_value(text),
+        "qualifiedName" => validate_qualified_name(text),
         "uri" => url::parse_request_uri(text).err().into_iter().collect(),
         "uuid" => error_unless(matches_format("uuid", text), "does not match the UUID format"),
         "byte" => error_unless(matches_format("byte", text), "invalid base64"),
@@ -78,7 +79,8 @@ fn validate(format: &str, text: &str) -> Vec<String> {
     }
 }
 
-/// Completes the prefix of a generated name for validation.
+/// Turns the prefix of a generated name into a name that can be validated: `a` replaces a trailing dash and the character
+/// before it, as in Kubernetes' `maskTrailingDash`.
 fn complete_prefix(text: &str) -> String {
     match text.strip_suffix('-').filter(|rest| !rest.is_empty()) {
         Some(rest) => {

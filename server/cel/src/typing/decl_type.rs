@@ -146,14 +146,14 @@ impl DeclType {
         u64::try_from(MAX_REQUEST_BYTES / (self.min_serialized_size + 1)).unwrap_or(0)
     }
 
-    /// Adds all objects with their fields.
-    pub fn objects(&self, all: &mut ObjectTypes) {
+    /// Adds the types of all objects in the value, with their fields, to `all`.
+    pub fn collect_objects(&self, all: &mut ObjectTypes) {
         if let Type::Object(name) = &self.cel_type {
             let fields = self.fields.iter().map(|(field, declared)| (field.clone(), declared.cel_type.clone()));
             all.insert(name.clone(), fields.collect());
         }
         for inner in self.fields.values().chain(self.element.as_deref()) {
-            inner.objects(all);
+            inner.collect_objects(all);
         }
     }
 

@@ -10,6 +10,7 @@ pub(super) enum Token {
     Uint,
     Double,
     Text(String),
+    /// A bytes literal of this size.
     Bytes(usize),
     /// An operator or bracket.
     Symbol(&'static str),
@@ -51,9 +52,10 @@ pub(super) fn tokenize(source: &str) -> Option<Vec<PositionedToken>> {
             tokens.push(PositionedToken { at, token });
             at += length;
         } else {
-            let mark = SYMBOLS.iter().find(|mark| mark.chars().eq(chars[at..].iter().copied().take(mark.len())))?;
-            tokens.push(PositionedToken { at, token: Token::Symbol(mark) });
-            at += mark.len();
+            let symbol =
+                SYMBOLS.iter().find(|symbol| symbol.chars().eq(chars[at..].iter().copied().take(symbol.len())))?;
+            tokens.push(PositionedToken { at, token: Token::Symbol(symbol) });
+            at += symbol.len();
         }
     }
     tokens.push(PositionedToken { at: chars.len(), token: Token::End });
@@ -65,13 +67,13 @@ pub(super) fn tokenize(source: &str) -> Option<Vec<PositionedToken>> {
 pub(crate) fn reduce_signs(source: &str) -> Cow<'_, str> {
     let Some(tokens) = tokenize(source).filter(|_| source.contains(['-', '!'])) else { return source.into() };
     let is_symbol =
-        |at: usize, mark: &'static str| matches!(tokens.get(at), Some(word) if word.token == Token::Symbol(mark));
+        |at: usize, symbol: &'static str| matches!(tokens.get(at), Some(next) if next.token == Token::Symbol(symbol));
     let mut removed = Vec::new();
     let (mut at, mut is_after_operand) = (0, false);
     while at < tokens.len() {
-        let Token::Symbol(mark @ ("-" | "!")) = tokens[at].token else {
+        let Token::Symbol(sign @ ("-" | "!")) = tokens[at].token else {
             is_after_operand = match &tokens[at].token {
-                Token::Symbol(mark) => matches!(*mark, ")" | "]" | "}"),
+                Token::Symbol(symbol) => matches!(*symbol, ")" | "]" | "}"),
                 Token::Name(name) => name != "in",
                 _ => true,
             };
@@ -79,11 +81,11 @@ pub(crate) fn reduce_signs(source: &str) -> Cow<'_, str> {
             continue;
         };
         // After an operand, the first minus is subtraction.
-        let from = at + usize::from(is_after_operand && mark == "-");
-        at = (from..).find(|at| !is_symbol(*at, mark)).unwrap_or(from).max(at + 1);
+        let from = at + usize::from(is_after_operand && sign == "-");
+        at = (from..).find(|at| !is_symbol(*at, sign)).unwrap_or(from).max(at + 1);
         let signs = at.saturating_sub(from);
         let remaining = signs % 2;
-        removed.extend(tokens[from..from + signs - remaining].iter().map(|word| word.at));
+        removed.extend(tokens[from..from + signs - remaining].iter().map(|positioned| positioned.at));
         is_after_operand = false;
     }
     if removed.is_empty() {

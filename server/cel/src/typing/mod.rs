@@ -39,7 +39,7 @@ impl Declarations {
     /// Declares a variable and the objects it contains.
     pub fn add(&mut self, name: &str, declared: &DeclType) {
         self.variables.insert(name.to_owned(), declared.cel_type.clone());
-        declared.objects(&mut self.objects);
+        declared.collect_objects(&mut self.objects);
     }
 
     /// Declares an object. Field types are written as in error messages, such as `list(string)`.

@@ -190,7 +190,8 @@ fn parse_taint(text: &str) -> anyhow::Result<Taint> {
             "invalid taint effect: {effect}; supported are NoSchedule and NoExecute"
         );
     }
-    let problems = [format::qualified_name(key), value.map(format::label_value).unwrap_or_default()].concat();
+    let problems =
+        [format::validate_qualified_name(key), value.map(format::validate_label_value).unwrap_or_default()].concat();
     ensure!(problems.is_empty(), "invalid taint spec: {text}, {}", problems.join("; "));
     let value = value.filter(|value| !value.is_empty()).map(str::to_owned);
     Ok(Taint { key: key.to_owned(), effect: effect.to_owned(), value, time_added: None })

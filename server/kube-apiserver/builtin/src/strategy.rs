@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use crowsnest_apimachinery::field::FieldError;
-use crowsnest_apimachinery::names::format::qualified_name;
+use crowsnest_apimachinery::names::format::validate_qualified_name;
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::object::Object;
 use crowsnest_registry::strategy::{RequestContext, Strategy, UpdateErrors};
@@ -126,7 +126,7 @@ fn validate_namespace_finalizers(namespace: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (index, name) in listed.iter().enumerate() {
         let (field, name) = (format!("spec.finalizers[{index}]"), name.as_str().unwrap_or_default());
-        let problems = qualified_name(name).into_iter();
+        let problems = validate_qualified_name(name).into_iter();
         errors.extend(problems.map(|reason| FieldError::invalid(field.as_str(), name, reason)));
         if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
             let reason = "name is neither a standard finalizer name nor is it fully qualified";

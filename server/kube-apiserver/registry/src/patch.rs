@@ -232,7 +232,7 @@ fn check_duplicate_keys(config: &PatchBody, options: &WriteOptions) -> ApiResult
     Ok(())
 }
 
-/// Requires the expected kind and version in an applied configuration, and then that it has no managers.
+/// Requires the expected kind and version in an applied configuration, and then that `metadata.managedFields` is not set.
 fn check_config_type(expected_api_version: &str, expected_kind: &str, config: &Value) -> ApiResult<()> {
     let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -260,11 +260,11 @@ fn decode_patched_object(
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
-    let is_foreign = resource.is_custom() && !resource.has_kind_of(&patched);
-    if !is_foreign && let Some(reason) = resource.strategy.decode_error(&patched) {
+    let has_other_kind = resource.is_custom() && !resource.has_kind_of(&patched);
+    if !has_other_kind && let Some(reason) = resource.strategy.decode_error(&patched) {
         return Err(crowsnest_schema::patch::invalid_custom_patch(&patched, reason));
     }
-    let metadata_schema = is_foreign.then(Schema::for_any_custom_resource);
+    let metadata_schema = has_other_kind.then(Schema::for_any_custom_resource);
     if let Some(schema) = metadata_schema.as_deref().or(schema) {
         let (object, mut strict_errors) = crowsnest_schema::patch::decode_patched(schema, patched, decoding)?;
         patched = object;

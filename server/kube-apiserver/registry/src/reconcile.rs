@@ -11,7 +11,7 @@ use crate::storage::{ResourceKey, Store};
 pub async fn reconcile_on_change<F>(
     store: &Store,
     resource: &ResourceKey,
-    cancelled: &CancellationToken,
+    stop: &CancellationToken,
     error_message: &'static str,
     reconcile: impl Fn() -> F,
 ) where
@@ -25,7 +25,7 @@ pub async fn reconcile_on_change<F>(
         let Ok(mut watcher) = store.watch(resource, since) else { continue };
         tokio::select! {
             changes = watcher.next() => if matches!(changes, Err(Error::Closed)) { return },
-            () = cancelled.cancelled() => return,
+            () = stop.cancelled() => return,
         }
     }
 }

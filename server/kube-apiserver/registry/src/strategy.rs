@@ -46,8 +46,8 @@ pub trait Allocators: Send + Sync {
 pub struct UpdateErrors {
     /// Errors for which the update is refused.
     pub errors: Vec<FieldError>,
-    /// Texts of `Warning` headers for errors of unchanged values, which an update may have. They are returned even if the
-    /// update is refused because of other errors.
+    /// Texts of `Warning` headers for errors of unchanged values, for which the update is not refused. They are returned
+    /// even if the update is refused because of other errors.
     pub tolerated: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl From<Vec<FieldError>> for UpdateErrors {
 }
 
 /// Behaviour of a kind. Objects are complete, with `apiVersion`, `kind` and `metadata`, in the version of the
-/// request. By default, objects are not changed, as for a kind that another server defaults.
+/// request. The provided methods do not change objects, as is right for a kind whose defaults another server sets.
 pub trait Strategy: VersionSchemas {
     /// Sets defaults (idempotent). Runs on request bodies, patch results, and stored objects that are not served
     /// unchanged.

@@ -4,7 +4,7 @@
 //! custom resources.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
-use crowsnest_apimachinery::names::format::{dns1123_label, label_value, qualified_name};
+use crowsnest_apimachinery::names::format::{validate_dns1123_label, validate_label_value, validate_qualified_name};
 use serde_json::{Map, Value, json};
 
 const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
@@ -13,9 +13,9 @@ const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
 pub fn validate_labels(labels: Option<&Value>, field: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
-        errors.extend(qualified_name(key).into_iter().map(|e| FieldError::invalid(field, &json!(key), e)));
+        errors.extend(validate_qualified_name(key).into_iter().map(|e| FieldError::invalid(field, &json!(key), e)));
         let text = value.as_str().unwrap_or_default();
-        errors.extend(label_value(text).into_iter().map(|e| FieldError::invalid(field, &json!(text), e)));
+        errors.extend(validate_label_value(text).into_iter().map(|e| FieldError::invalid(field, &json!(text), e)));
     }
     errors
 }
@@ -26,7 +26,9 @@ pub fn validate_annotations(annotations: Option<&Value>, field: &str) -> Vec<Fie
     let mut size = 0;
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flatten() {
         errors.extend(
-            qualified_name(&key.to_lowercase()).into_iter().map(|e| FieldError::invalid(field, &json!(key), e)),
+            validate_qualified_name(&key.to_lowercase())
+                .into_iter()
+                .map(|e| FieldError::invalid(field, &json!(key), e)),
         );
         size += key.len() + value.as_str().map_or(0, str::len);
     }
@@ -41,7 +43,7 @@ fn validate_finalizers(metadata: &Map<String, Value>) -> Vec<FieldError> {
     let names: Vec<&str> = strings(metadata.get("finalizers"));
     let name_errors = |name: &&str| {
         let name = json!(name);
-        let reasons = qualified_name(name.as_str().unwrap_or_default());
+        let reasons = validate_qualified_name(name.as_str().unwrap_or_default());
         reasons.into_iter().map(move |reason| FieldError::invalid(FIELD, &name, reason))
     };
     let mut errors: Vec<FieldError> = names.iter().flat_map(name_errors).collect();
@@ -149,7 +151,7 @@ pub fn validate_common_object_meta(metadata: &Map<String, Value>, namespaced: bo
         if namespace.is_empty() {
             errors.push(FieldError::required("metadata.namespace", ""));
         } else {
-            let messages = dns1123_label(namespace);
+            let messages = validate_dns1123_label(namespace);
             errors
                 .extend(messages.into_iter().map(|e| FieldError::invalid("metadata.namespace", &json!(namespace), e)));
         }

@@ -2,7 +2,9 @@
 
 use base64::Engine;
 use crowsnest_apimachinery::field::FieldError;
-use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, path_segment};
+use crowsnest_apimachinery::names::format::{
+    validate_dns1035_label, validate_dns1123_subdomain, validate_path_segment,
+};
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apiserver::outbound::{ServerAddress, ServiceRef, Target};
 use crowsnest_registry::resource::ResourceInfo;
@@ -126,7 +128,7 @@ fn validate(object: &Value) -> Vec<FieldError> {
     let (group, version) = (text("group"), text("version"));
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
     let expected_name = format!("{version}.{group}");
-    let name_errors = path_segment(name, false);
+    let name_errors = validate_path_segment(name, false);
     if let Some(detail) = name_errors.into_iter().next() {
         errors.push(FieldError::invalid("metadata.name", &Value::from(name), detail));
     } else if !name.is_empty() && name != expected_name {
@@ -139,10 +141,10 @@ fn validate(object: &Value) -> Vec<FieldError> {
             errors.push(FieldError::required("spec.group", detail));
         }
     } else {
-        let problems = dns1123_subdomain(group);
+        let problems = validate_dns1123_subdomain(group);
         errors.extend(problems.into_iter().map(|p| FieldError::invalid("spec.group", &Value::from(group), p)));
     }
-    let problems = dns1035_label(version);
+    let problems = validate_dns1035_label(version);
     errors.extend(problems.into_iter().map(|p| FieldError::invalid("spec.version", &Value::from(version), p)));
     for (key, max) in [("groupPriorityMinimum", 20000), ("versionPriority", 1000)] {
         let value = spec[key].as_i64().unwrap_or(0);

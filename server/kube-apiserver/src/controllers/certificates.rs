@@ -97,7 +97,7 @@ fn verify_kubelet(request: &SigningRequest, usages: &[&str], auth: &str) -> Resu
     }
     let required = BTreeSet::from(["digital signature", "key encipherment", auth]);
     let mut requested: BTreeSet<&str> = usages.iter().copied().collect();
-    // Keys other than RSA do not support key encipherment.
+    // Key encipherment is optional, because keys other than RSA do not support it.
     requested.insert("key encipherment");
     let required_list: Vec<&str> = required.iter().copied().collect();
     let usages_result = match requested == required {

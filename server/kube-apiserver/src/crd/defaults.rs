@@ -62,6 +62,8 @@ fn check_default(schema: &Value, default: &Value, path: &str, errors: &mut Vec<F
         error
     }));
     let Some(rules) = Rules::compile(schema).filter(|_| is_valid) else { return };
+    // The default is also passed as the old value, so that transition rules are evaluated. It is unchanged, so violations
+    // are reported as warnings; in a default they are errors.
     let (mut found, warnings) = rules.check(schema, default, Some(default), "");
     found.extend(warnings);
     if found.is_empty() {

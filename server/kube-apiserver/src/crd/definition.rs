@@ -181,7 +181,7 @@ impl<'a> Version<'a> {
 }
 
 /// Sets the API's defaults: singular, list kind, conversion strategy, webhook service port, stored versions. Normalizes
-/// numbers in schemas, such as a default of 1.0, like Go's JSON encoder; integers have been decoded before.
+/// numbers in schemas, such as a default of 1.0, as Go's JSON encoder does. Decoding rejects such numbers in integer fields.
 pub fn set_defaults(definition: &mut Value) {
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {

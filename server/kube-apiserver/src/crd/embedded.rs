@@ -109,7 +109,7 @@ fn validate_resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
                 (text.matches('/').count() > 1).then(|| format!("unexpected GroupVersion string: {text}"))
             }
             Some(text) => {
-                let messages = format::dns1035_label(&text.to_lowercase());
+                let messages = format::validate_dns1035_label(&text.to_lowercase());
                 (!messages.is_empty())
                     .then(|| format!("may have mixed case, but should otherwise match: {}", messages.join(",")))
             }
@@ -123,7 +123,7 @@ fn validate_resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
             metadata.insert("name".into(), "fakename".into());
         }
         let namespaced = metadata.get("namespace").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
-        for mut error in validation::validate_object_meta(&metadata, namespaced, &format::path_segment) {
+        for mut error in validation::validate_object_meta(&metadata, namespaced, &format::validate_path_segment) {
             error.field = child_path(path, &error.field);
             errors.push(error);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crowsnest_apimachinery::field::FieldError;
-use crowsnest_apimachinery::names::format::dns1123_subdomain;
+use crowsnest_apimachinery::names::format::validate_dns1123_subdomain;
 use crowsnest_apimachinery::names::{Gvk, Gvr};
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_apimachinery::yaml::convert_integral_floats;
@@ -219,7 +219,7 @@ impl Strategy for DefinitionStrategy {
 
     fn validate_name(&self, name: &str, _prefix: bool) -> Vec<String> {
         // A name with a dot is compared with `plural.group`, which gives a better message.
-        if name.contains('.') { Vec::new() } else { dns1123_subdomain(name) }
+        if name.contains('.') { Vec::new() } else { validate_dns1123_subdomain(name) }
     }
 
     fn schema(&self) -> Option<SchemaRef> {

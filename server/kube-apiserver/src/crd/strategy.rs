@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::Gvk;
-use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
+use crowsnest_apimachinery::names::format::{validate_dns1123_subdomain, validate_qualified_name};
 use crowsnest_apimachinery::status::ApiResult;
 use crowsnest_registry::resource::ScalePaths;
 use crowsnest_registry::storage::Revision;
@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::conversion::Converter;
 use super::custom_schema::CustomSchema;
 use super::list_uniqueness::validate_list_uniqueness;
-use super::{embedded, numbers, replicas, values};
+use super::{embedded, numbers, scale, values};
 
 /// Strategy of one version of a custom resource, created from its CRD.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl CustomStrategy {
         let is_own_type = errors.is_empty();
         if is_own_type {
             errors.extend(schema_errors(subresource, schema, old, new));
-            errors.extend(self.scale.iter().flat_map(|paths| replicas::validate_scale(paths, subresource, new)));
+            errors.extend(self.scale.iter().flat_map(|paths| scale::validate_scale(paths, subresource, new)));
         }
         // Embedded resources are validated completely, even if they are unchanged, but not in a write of the status.
         if compiled.has_embedded_resources && !is_status {
@@ -181,7 +181,7 @@ fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     for name in finalizers(new).difference(&old_finalizers) {
         let mut warn = |reason: &str| warnings.push(format!("metadata.finalizers: {name:?}: {reason}"));
-        qualified_name(name).iter().for_each(|reason| warn(reason));
+        validate_qualified_name(name).iter().for_each(|reason| warn(reason));
         if !name.contains('/') && !STANDARD.contains(&name.as_str()) {
             let path = if name.contains('.') { " including a path (/)" } else { "" };
             warn(&format!(
@@ -293,8 +293,8 @@ impl Strategy for CustomStrategy {
 
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
         match name.strip_suffix('-').filter(|_| prefix) {
-            Some(base) => dns1123_subdomain(&format!("{base}a")),
-            None => dns1123_subdomain(name),
+            Some(base) => validate_dns1123_subdomain(&format!("{base}a")),
+            None => validate_dns1123_subdomain(name),
         }
     }
 

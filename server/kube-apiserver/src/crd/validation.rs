@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
-use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain};
+use crowsnest_apimachinery::names::format::{validate_dns1035_label, validate_dns1123_subdomain};
 use serde_json::Value;
 
 use super::definition::{Definition, Version, flag, text, texts};
@@ -18,7 +18,7 @@ const APPROVAL_HELP: &str = "see https://github.com/kubernetes/enhancements/pull
 /// Validates a new CRD after `prepare_create`.
 pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let crd = Definition(definition);
-    let messages = dns1123_subdomain(crd.name()).into_iter();
+    let messages = validate_dns1123_subdomain(crd.name()).into_iter();
     let mut errors: Vec<FieldError> =
         messages.map(|reason| FieldError::invalid("metadata.name", crd.name(), reason)).collect();
     if crd.name() != format!("{}.{}", crd.plural(), crd.group()) {
@@ -77,7 +77,7 @@ fn validate_spec(crd: Definition<'_>, old: Option<Definition<'_>>) -> Vec<FieldE
     let group = crd.group();
     if group.is_empty() {
         errors.push(FieldError::required("spec.group", ""));
-    } else if let Some(problems) = join_problems(dns1123_subdomain(group)) {
+    } else if let Some(problems) = join_problems(validate_dns1123_subdomain(group)) {
         errors.push(FieldError::invalid("spec.group", &Value::from(group), problems));
     } else if !group.contains('.') {
         errors.push(FieldError::invalid("spec.group", &Value::from(group), "should be a domain with at least one dot"));
@@ -107,7 +107,7 @@ fn validate_versions(crd: Definition<'_>, old: Option<Definition<'_>>, errors: &
     for (index, version) in crd.versions().enumerate() {
         let path = format!("spec.versions[{index}]");
         are_names_unique &= seen.insert(version.name().to_owned());
-        if let Some(problems) = join_problems(dns1035_label(version.name())) {
+        if let Some(problems) = join_problems(validate_dns1035_label(version.name())) {
             errors.push(FieldError::invalid(format!("{path}.name"), &Value::from(version.name()), problems));
         }
         validate_deprecation_warning(version, &path, errors);
@@ -135,7 +135,7 @@ fn validate_versions(crd: Definition<'_>, old: Option<Definition<'_>>, errors: &
     }
     // The internal type also has the first version as a top-level field.
     if let Some(first) = crd.versions().next()
-        && let Some(problems) = join_problems(dns1035_label(first.name()))
+        && let Some(problems) = join_problems(validate_dns1035_label(first.name()))
     {
         errors.push(FieldError::invalid("spec.version", &Value::from(first.name()), problems));
     }
@@ -200,7 +200,7 @@ fn validate_names(definition: &Value, pointer: &str, are_required: bool, errors:
     }
     let label_error = |field: String, value: &str, ignores_case: bool, prefix: &str| {
         let problems =
-            join_problems(dns1035_label(&if ignores_case { value.to_lowercase() } else { value.to_owned() }))?;
+            join_problems(validate_dns1035_label(&if ignores_case { value.to_lowercase() } else { value.to_owned() }))?;
         Some(FieldError::invalid(field, &Value::from(value), format!("{prefix}{problems}")))
     };
     for key in ["plural", "singular"] {
@@ -282,7 +282,7 @@ fn validate_review_versions(versions: &[String], field: &str, allows_unknown: bo
             errors.push(FieldError::invalid(at, version.as_str(), "duplicate version"));
             continue;
         }
-        let messages = dns1035_label(version).into_iter();
+        let messages = validate_dns1035_label(version).into_iter();
         errors.extend(messages.map(|reason| FieldError::invalid(at.as_str(), version.as_str(), reason)));
     }
     if !allows_unknown && !versions.iter().any(|version| is_known_review_version(version)) {

@@ -33,25 +33,25 @@ fn compile_pattern(pattern: &str) -> Option<Arc<Regex>> {
 /// Validates `value`; `name` is its path in messages, empty for a complete object.
 pub fn validate(schema: &Value, value: &Value, name: &str) -> Vec<FieldError> {
     let mut found = Findings::default();
-    walk(schema, Correlated { new: value, old: None }, name, 0, &mut found);
+    walk(schema, CorrelatedValue { new: value, old: None }, name, 0, &mut found);
     found.errors
 }
 
 /// Validates a complete value that replaces `old`. Errors of unchanged values are tolerated (KEP-4008).
 pub fn validate_update(schema: &Value, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
     let mut found = Findings::default();
-    walk(schema, Correlated { new, old }, "", 0, &mut found);
+    walk(schema, CorrelatedValue { new, old }, "", 0, &mut found);
     found.errors
 }
 
 /// A value, with the value that it replaces in an update.
 #[derive(Clone, Copy)]
-struct Correlated<'v> {
+struct CorrelatedValue<'v> {
     new: &'v Value,
     old: Option<&'v Value>,
 }
 
-impl<'v> Correlated<'v> {
+impl<'v> CorrelatedValue<'v> {
     /// A member of an object.
     fn member(self, key: &str, new: &'v Value) -> Self {
         Self { new, old: self.old.and_then(|old| old.get(key)) }
@@ -150,7 +150,7 @@ fn invalid_error(name: &str, value: &Value, detail: String) -> FieldError {
     FieldError::new(FieldErrorKind::Invalid, name, Some(go_value(value)), format!("{name} in body {detail}"))
 }
 
-fn walk(schema: &Value, value: Correlated<'_>, name: &str, depth: usize, found: &mut Findings) {
+fn walk(schema: &Value, value: CorrelatedValue<'_>, name: &str, depth: usize, found: &mut Findings) {
     let error_count = found.errors.len();
     check_value(schema, value, name, depth, found);
     if found.errors.len() > error_count && value.old.is_some_and(|old| is_unchanged(schema, old, value.new)) {
@@ -158,7 +158,7 @@ fn walk(schema: &Value, value: Correlated<'_>, name: &str, depth: usize, found: 
     }
 }
 
-fn check_value(schema: &Value, correlated: Correlated<'_>, name: &str, depth: usize, found: &mut Findings) {
+fn check_value(schema: &Value, correlated: CorrelatedValue<'_>, name: &str, depth: usize, found: &mut Findings) {
     if depth > MAX_DEPTH {
         return;
     }
@@ -352,7 +352,7 @@ fn format_limit(number: &Value) -> String {
     }
 }
 
-fn check_array(schema: &Value, value: Correlated<'_>, name: &str, depth: usize, found: &mut Findings) {
+fn check_array(schema: &Value, value: CorrelatedValue<'_>, name: &str, depth: usize, found: &mut Findings) {
     let Value::Array(items) = value.new else { return };
     if let Some(each) = keyword(schema, "items") {
         for (index, item) in items.iter().enumerate() {
@@ -378,7 +378,7 @@ pub(super) fn child_path(name: &str, key: &str) -> String {
     if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") }
 }
 
-fn check_object(schema: &Value, value: Correlated<'_>, name: &str, depth: usize, found: &mut Findings) {
+fn check_object(schema: &Value, value: CorrelatedValue<'_>, name: &str, depth: usize, found: &mut Findings) {
     let Value::Object(members) = value.new else { return };
     let count = members.len() as u64;
     if let Some(min) = keyword(schema, "minProperties").and_then(Value::as_u64) {
@@ -398,7 +398,7 @@ fn check_object(schema: &Value, value: Correlated<'_>, name: &str, depth: usize,
         let Some(sub) = member_schema(schema, key) else { continue };
         // As in kube-apiserver, errors in the type of the object are not tolerated.
         let member = match name.is_empty() && matches!(key.as_str(), "apiVersion" | "kind") {
-            true => Correlated { new: member, old: None },
+            true => CorrelatedValue { new: member, old: None },
             false => value.member(key, member),
         };
         walk(sub, member, &child_path(name, key), depth + 1, found);
@@ -415,7 +415,7 @@ fn check_junctors(schema: &Value, value: &Value, name: &str, depth: usize, found
     let branches = |key: &str| keyword(schema, key).and_then(Value::as_array).filter(|b| !b.is_empty());
     let validate_branch = |branch: &Value| {
         let mut inner = Findings::default();
-        check_value(branch, Correlated { new: value, old: None }, name, depth + 1, &mut inner);
+        check_value(branch, CorrelatedValue { new: value, old: None }, name, depth + 1, &mut inner);
         inner
     };
     if let Some(all) = branches("anyOf") {

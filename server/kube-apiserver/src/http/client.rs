@@ -28,12 +28,12 @@ pub struct InProcessService {
     user: UserInfo,
     /// Connections of upgraded requests, which end with the last clone of the service.
     upgrades: Arc<Mutex<JoinSet<()>>>,
-    cancelled: CancellationToken,
+    stop: CancellationToken,
 }
 
 impl InProcessService {
-    pub fn new(router: Router, user: UserInfo, cancelled: CancellationToken) -> Self {
-        Self { router, user, upgrades: Arc::default(), cancelled }
+    pub fn new(router: Router, user: UserInfo, stop: CancellationToken) -> Self {
+        Self { router, user, upgrades: Arc::default(), stop }
     }
 
     /// A kube client that uses this service.
@@ -60,7 +60,7 @@ impl InProcessService {
                 server_side,
                 http::Extensions::new(),
                 router,
-                self.cancelled.clone(),
+                self.stop.clone(),
             ));
             upgrades.spawn(async move {
                 if let Err(error) = connection.with_upgrades().await {

@@ -7,7 +7,7 @@ use crowsnest_apimachinery::content_negotiation;
 use crowsnest_apimachinery::content_negotiation::unsupported_media_type;
 use crowsnest_apimachinery::content_negotiation::{Encoding, Offer, Representation, Shape};
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_apimachinery::names::format::path_segment;
+use crowsnest_apimachinery::names::format::validate_path_segment;
 use crowsnest_apimachinery::request::options::{DeleteOptions, DependentsPolicy, ListOptions, WriteOptions};
 use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath, UnservedReason};
 use crowsnest_apimachinery::status::{ApiError, ApiResult, Reason};
@@ -188,7 +188,7 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     if call.method == Method::HEAD && info.subresource != "proxy" {
         return Err(ApiError::method_not_allowed());
     }
-    let name_errors = if info.is_named { path_segment(&info.name, false) } else { Vec::new() };
+    let name_errors = if info.is_named { validate_path_segment(&info.name, false) } else { Vec::new() };
     if !name_errors.is_empty() {
         let reason = name_errors.join(";");
         return Err(ApiError::bad_request(format!("Name parameter invalid: {:?}: {reason}", info.name)));

@@ -22,7 +22,7 @@ async fn post(service: &InProcessService, path: &str, headers: &[(&str, &str)], 
 }
 
 #[tokio::test]
-async fn each_impersonated_attribute_needs_its_right() {
+async fn each_impersonated_attribute_needs_its_permission() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let user = |name: &str, groups: &[&str]| {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
@@ -124,7 +124,7 @@ async fn constrained_impersonation_is_tried_first() {
         let (code, response) = post(&ops, REVIEW, &[("impersonate-user", name)], json!({})).await;
         assert_eq!((code, &response["status"]["userInfo"]["groups"]), (201, &groups), "{name}: {response}");
     }
-    // The permissions concern one request, and no administrators.
+    // The permissions allow neither other requests nor the impersonation of administrators.
     let config_maps = "/api/v1/namespaces/default/configmaps";
     let masters = [("impersonate-user", "jane"), ("impersonate-group", MASTERS)];
     for (path, headers) in [(config_maps, &masters[..1]), (REVIEW, &masters[..])] {

@@ -16,7 +16,7 @@ use crate::http::Response;
 use crate::http::client::InProcessService;
 use crate::{ApiServer, Config, Data};
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Number of ConfigMaps of 4 KB each: more than one chunk of a list and of a watch's initial events.
 const CONFIG_MAP_COUNT: usize = 600;
 
@@ -49,7 +49,7 @@ async fn start_server_with_config_maps() -> (ApiServer, InProcessService) {
         // The text compresses poorly.
         let text: String = (0..450).map(|i| format!("{:x},", (nth + 1) * 7_919 * (i + 1))).collect();
         let map = json!({"metadata": {"name": name(nth), "labels": labels}, "data": {"text": text}});
-        send(&service, "POST", MAPS, &map).await;
+        send(&service, "POST", CONFIG_MAPS, &map).await;
     }
     (server, service)
 }
@@ -57,7 +57,7 @@ async fn start_server_with_config_maps() -> (ApiServer, InProcessService) {
 #[tokio::test]
 async fn large_lists_are_chunked_and_compressed_on_request() {
     let (server, service) = start_server_with_config_maps().await;
-    let response = send(&service, "GET", MAPS, &Value::Null).await;
+    let response = send(&service, "GET", CONFIG_MAPS, &Value::Null).await;
     assert_eq!(response.body().size_hint().exact(), None);
     let (mut body, mut list_bytes) = (response.into_body(), Vec::new());
     while let Some(frame) = body.frame().await {
@@ -69,9 +69,9 @@ async fn large_lists_are_chunked_and_compressed_on_request() {
     let names: Vec<&str> =
         list["items"].as_array().unwrap().iter().map(|map| map["metadata"]["name"].as_str().unwrap()).collect();
     assert_eq!(names, (0..CONFIG_MAP_COUNT).map(name).collect::<Vec<_>>());
-    assert_eq!(list["items"][7], as_item(get(&service, &format!("{MAPS}/{}", name(7))).await));
+    assert_eq!(list["items"][7], as_item(get(&service, &format!("{CONFIG_MAPS}/{}", name(7))).await));
 
-    let request = Request::get(MAPS).header("accept-encoding", "gzip").body(Body::empty()).unwrap();
+    let request = Request::get(CONFIG_MAPS).header("accept-encoding", "gzip").body(Body::empty()).unwrap();
     let response = service.clone().oneshot(request).await.unwrap();
     assert_eq!(response.headers()["content-encoding"], "gzip");
     let compressed = response.into_body().collect().await.unwrap().to_bytes();
@@ -80,7 +80,7 @@ async fn large_lists_are_chunked_and_compressed_on_request() {
     assert!(decompressed == list_bytes, "the decompressed list differs");
 
     // A small list is sent at once.
-    let response = send(&service, "GET", &format!("{MAPS}?limit=3"), &Value::Null).await;
+    let response = send(&service, "GET", &format!("{CONFIG_MAPS}?limit=3"), &Value::Null).await;
     assert!(response.body().size_hint().exact().is_some());
     server.stop().await.unwrap();
 }
@@ -108,13 +108,13 @@ async fn selectors_are_consistent_in_lists_pages_and_watches(#[case] query: &str
         let items = list["items"].as_array().unwrap().iter();
         items.map(|map| map["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     };
-    let list = get(&service, &format!("{MAPS}?{query}")).await;
+    let list = get(&service, &format!("{CONFIG_MAPS}?{query}")).await;
     assert_eq!(names(&list), expected);
     assert_eq!(list["metadata"].get("remainingItemCount"), None);
 
     let (mut paged, mut token) = (Vec::new(), String::new());
     loop {
-        let page = get(&service, &format!("{MAPS}?{query}&limit=70&continue={token}")).await;
+        let page = get(&service, &format!("{CONFIG_MAPS}?{query}&limit=70&continue={token}")).await;
         let on_page = names(&page);
         assert!(on_page.len() <= 70);
         paged.extend(on_page);
@@ -127,7 +127,7 @@ async fn selectors_are_consistent_in_lists_pages_and_watches(#[case] query: &str
 
     // The initial events end with a bookmark.
     let path = format!(
-        "{MAPS}?{query}&watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+        "{CONFIG_MAPS}?{query}&watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     );
     let mut watch = send(&service, "GET", &path, &Value::Null).await.into_body();
     let mut event_names = Vec::new();

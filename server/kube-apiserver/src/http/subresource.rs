@@ -265,8 +265,8 @@ fn complete_token_request(request: &mut Value, account: &Value, ctx: &RequestCon
     request["status"] = json!({"token": "", "expirationTimestamp": null});
 }
 
-/// Responds to a connect request for which no handler is registered, with the error that kube-apiserver returns before
-/// it dials a node.
+/// Responds to a connect request for which no handler is registered: with the error that kube-apiserver returns before
+/// it dials a node, or with the empty log of an unscheduled pod.
 async fn respond_without_handler(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
     let (registry, info) = (&call.api.registry, &call.info);
     // `scheme:name:port` of a proxy request.

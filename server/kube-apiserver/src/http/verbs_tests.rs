@@ -42,7 +42,7 @@ async fn call(server: &ApiServer, user: &str, line: &str, body: &str) -> (u16, S
     (code, text)
 }
 
-/// Rules by user; `keeper` has permissions on the Secret `mine` only.
+/// Rules by user; those of `keeper` are limited to the Secret `mine` and the CustomResourceDefinition `zz`.
 fn rules() -> Vec<(&'static str, Value)> {
     let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
     let mut mine = rule(&[""], &["secrets"], &["get", "list", "watch"]);

@@ -399,7 +399,7 @@ mod tests {
     #[case::plain(json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false}), true)]
     #[case::int_or_string(json!({"x-kubernetes-int-or-string": true}), false)]
     #[case::with_types(json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}), true)]
-    #[case::with_junction(json!({"x-kubernetes-int-or-string": true, "allOf": [{"anyOf": [{"type": "string"}]}]}), true)]
+    #[case::with_all_of(json!({"x-kubernetes-int-or-string": true, "allOf": [{"anyOf": [{"type": "string"}]}]}), true)]
     #[case::switched_off(json!({"x-kubernetes-int-or-string": false, "x-kubernetes-embedded-resource": false}), true)]
     #[case::embedded(json!({"type": "object", "x-kubernetes-embedded-resource": true}), false)]
     #[case::in_properties(json!({"properties": {"a": {"properties": {"b": {"x-kubernetes-int-or-string": true}}}}}), false)]
@@ -407,7 +407,7 @@ mod tests {
     #[case::in_a_map(json!({"additionalProperties": {"x-kubernetes-int-or-string": true}}), false)]
     #[case::as_names(json!({"properties": {"x-kubernetes-int-or-string": {"type": "boolean"}},
         "default": {"x-kubernetes-int-or-string": true}}), true)]
-    #[case::in_a_junction(json!({"anyOf": [{"x-kubernetes-int-or-string": true}]}), true)]
+    #[case::in_any_of(json!({"anyOf": [{"x-kubernetes-int-or-string": true}]}), true)]
     #[case::not_an_object(json!(["x"]), true)]
     fn properties_without_implied_keywords_are_published_unchanged(#[case] property: Value, #[case] expected: bool) {
         assert_eq!(publishes_unchanged("spec", &property), expected);

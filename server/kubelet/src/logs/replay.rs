@@ -13,7 +13,7 @@ use crate::pods::{PodRuntime, Run};
 use crate::shell::{Clock, Shell, Stdio};
 use crate::stream::{Input, Output};
 
-/// Runs a container's command from its start. Only sleeps that end after the current time wait.
+/// Runs a container's command from its start. Sleeps that end before the current time return immediately.
 pub(super) async fn replay(
     mut shell: Shell,
     runtime: Arc<dyn PodRuntime>,

@@ -203,9 +203,9 @@ fn redact_fields(fields: &mut Map<String, Value>, position: Position<'_>) {
     if position.name == "metadata" {
         fields.remove("managedFields");
     }
-    let name = pair_name(fields);
-    let (is_pair, is_secret_pair) = (name.is_some(), name.is_some_and(is_secret_key));
-    let is_credentials_pair = name == Some(CREDENTIALS_KEY);
+    let names = pair_names(fields);
+    let (is_pair, is_secret_pair) = (!names.is_empty(), names.iter().any(|name| is_secret_key(name)));
+    let is_credentials_pair = names.contains(&CREDENTIALS_KEY);
     for (name, value) in fields {
         let mut child = position.field(name);
         if is_pair && name == "value" {
@@ -219,12 +219,12 @@ fn redact_fields(fields: &mut Map<String, Value>, position: Position<'_>) {
     }
 }
 
-/// Name of the value in a pair, such as an environment variable, a parameter or a header.
-fn pair_name(fields: &Map<String, Value>) -> Option<&str> {
+/// Names of the value in a pair, such as an environment variable, a parameter or a header.
+fn pair_names(fields: &Map<String, Value>) -> Vec<&str> {
     // The keys of selectors, taints and tolerations are those of labels and taints.
     let is_condition = ["operator", "effect"].iter().any(|field| fields.contains_key(*field));
     let key = fields.get("key").filter(|_| !is_condition);
-    fields.get("name").or(key).and_then(Value::as_str)
+    fields.get("name").into_iter().chain(key).filter_map(Value::as_str).collect()
 }
 
 /// Replaces a text, or the texts of a list.
@@ -261,10 +261,12 @@ mod tests {
             "usePassword": "true", "dataSource": {"name": "d"}}, "metadata": {"labels": {"token": "ci"}}}))]
     #[case::flags("Pod", json!({"args": ["--password", "x", "--token", "--verbose", "y", "--token-file", "z", "--use-token", "true"]}),
         json!({"args": ["--password", REDACTED, "--token", "--verbose", "y", "--token-file", "z", "--use-token", "true"]}))]
-    #[case::pairs("Task", json!({"params": [{"name": "apiToken", "value": ["x", "y"]}, {"key": "DB_PASSWORD", "value": "x"}, {"name": "level", "value": "info"}],
+    #[case::pairs("Task", json!({"params": [{"name": "apiToken", "value": ["x", "y"]}, {"key": "DB_PASSWORD", "value": "x"},
+                {"name": "db", "key": "password", "value": "x"}, {"name": "level", "value": "info"}],
             "tolerations": [{"key": "token", "operator": "Equal", "value": "x"}],
             "httpHeaders": [{"name": "Authorization", "value": "Basic x"}, {"name": "Accept", "value": "text/html"}]}),
-        json!({"params": [{"name": "apiToken", "value": [REDACTED, REDACTED]}, {"key": "DB_PASSWORD", "value": REDACTED}, {"name": "level", "value": "info"}],
+        json!({"params": [{"name": "apiToken", "value": [REDACTED, REDACTED]}, {"key": "DB_PASSWORD", "value": REDACTED},
+                {"name": "db", "key": "password", "value": REDACTED}, {"name": "level", "value": "info"}],
             "tolerations": [{"key": "token", "operator": "Equal", "value": "x"}],
             "httpHeaders": [{"name": "Authorization", "value": REDACTED}, {"name": "Accept", "value": "text/html"}]}))]
     #[case::texts("ConfigMap", json!({"data": {"config": "tokens:\n- a\n- b\nlevel: info"}}),

@@ -43,7 +43,7 @@ fn convert_as(schema: &Schema, go_type: &str, value: &mut Value) -> Option<Strin
         },
         Type::String => match value {
             Value::String(_) => None,
-            // Go converts integers as runes, which the converter then rejects.
+            // Go can convert integers to strings, as runes, but the converter rejects them.
             Value::Number(number) if number.is_i64() => {
                 Some(format!("cannot convert {kind} to {}", go_type_name(go_type, "string")))
             }

@@ -198,7 +198,7 @@ impl<'a> WorkloadPlan<'a> {
         let desired =
             DesiredStatus { phase: Phase::Running, containers: containers.collect(), init_containers: Vec::new() };
         let mut status = pod_lifecycle::status_patch(&bound, &desired, HOST, Some(IP), self.created);
-        // Derived from the UID, for which there is a placeholder.
+        // The ID is derived from the UID, which is still a placeholder.
         status["status"]["containerStatuses"][0]["containerID"] = json!(CONTAINER_ID);
         pod["status"] = status["status"].take();
         to_pod_state(pod)

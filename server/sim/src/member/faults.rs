@@ -57,6 +57,7 @@ struct Settings {
     delay: Duration,
     /// Delays by path prefix, which replace the general one.
     delays: BTreeMap<String, Duration>,
+    /// Overrides the status of both health checks, `/readyz` and `/healthz`.
     readyz: Option<StatusCode>,
     errors: ErrorInjection,
 }
@@ -128,6 +129,7 @@ impl Faults {
         self.settings.lock().readyz = status;
     }
 
+    /// Status that overrides that of health checks.
     pub fn readyz(&self) -> Option<StatusCode> {
         self.settings.lock().readyz
     }

@@ -110,7 +110,7 @@ async fn measure_delivery(
     printer.print("fan-out/rss", super::resident_kib(&server.child)? as f64 / 1024.0, "MB")
 }
 
-/// Creates watched objects, each at its time.
+/// Creates watched objects at the rate of `--churn`.
 async fn write_at_rate(maps: &Api<ConfigMap>, writes: usize, args: &FanOutArgs) -> anyhow::Result<()> {
     let start = Instant::now();
     let creates = (0..writes).map(|nth| async move {

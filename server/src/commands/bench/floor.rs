@@ -22,7 +22,8 @@ use super::apiserver::{MAX_CONCURRENT_OPENS, WRITE_TIME_ANNOTATION, event_latenc
 use super::cache::MeasurementPrinter;
 use super::processes::BenchProcess;
 
-const NAME: &str = "localhost";
+/// Name in the serving certificate.
+const SERVER_NAME: &str = "localhost";
 
 /// Address of the sending process, and the CA of its certificate.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,7 +35,7 @@ struct EventSource {
 /// The sending process: waits for the listeners and a line of input, then sends each event to all of them.
 pub(super) async fn broadcast(listeners: usize, writes: usize, bytes: usize, interval: Duration) -> anyhow::Result<()> {
     let authority = Authority::generate("bench")?;
-    let serving = ServingCertificates::new(&authority.issue_serving_certificate(&[NAME.to_owned()])?)?;
+    let serving = ServingCertificates::new(&authority.issue_serving_certificate(&[SERVER_NAME.to_owned()])?)?;
     let acceptor = TlsAcceptor::from(authority.tls(serving)?.config);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let source = EventSource { address: listener.local_addr()?, authority: authority.certificate().to_owned() };
@@ -96,7 +97,7 @@ pub(super) async fn measure(
     let opens = (0..listeners).map(async |_| {
         let socket = TcpStream::connect(source.address).await?;
         socket.set_nodelay(true)?;
-        anyhow::Ok(connector.connect(ServerName::try_from(NAME)?, socket).await?)
+        anyhow::Ok(connector.connect(ServerName::try_from(SERVER_NAME)?, socket).await?)
     });
     let streams = futures::stream::iter(opens).buffer_unordered(MAX_CONCURRENT_OPENS).try_collect::<Vec<_>>().await?;
     let mut readers: JoinSet<_> =

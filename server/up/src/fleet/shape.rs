@@ -115,7 +115,7 @@ impl Validator {
     }
 
     fn label_value(&mut self, path: &str, value: &str) {
-        self.push_all(path, value, format::label_value(value));
+        self.push_all(path, value, format::validate_label_value(value));
     }
 
     fn zones(&mut self, path: &str, zones: &[String]) {
@@ -135,7 +135,7 @@ impl Validator {
     fn labels(&mut self, path: &str, labels: &Labels, derived: &[(&str, &str)]) {
         for (key, value) in labels {
             let path = format!("{path}[{key}]");
-            self.push_all(&path, key, format::qualified_name(key));
+            self.push_all(&path, key, format::validate_qualified_name(key));
             self.label_value(&path, value);
             if let Some((_, source)) = derived.iter().find(|(label, _)| label == key) {
                 self.0.push(FieldError::forbidden(path, format!("the label is set from {source}")));
@@ -197,7 +197,7 @@ impl Validator {
         let mut seen = BTreeSet::new();
         for (index, taint) in taints.iter().enumerate() {
             let path = format!("{path}[{index}]");
-            self.push_all(&format!("{path}.key"), &taint.key, format::qualified_name(&taint.key));
+            self.push_all(&format!("{path}.key"), &taint.key, format::validate_qualified_name(&taint.key));
             self.label_value(&format!("{path}.value"), &taint.value);
             if !TAINT_EFFECTS.contains(&taint.effect.as_str()) {
                 self.0.push(FieldError::not_supported(format!("{path}.effect"), &taint.effect, &TAINT_EFFECTS));
@@ -221,7 +221,7 @@ impl Validator {
         for (name, value) in values {
             let path = format!("{path}[{name}]");
             let is_native = ["cpu", "memory", "ephemeral-storage", "pods"].contains(&name.as_str());
-            let is_extended = name.contains('/') && format::qualified_name(&name).is_empty();
+            let is_extended = name.contains('/') && format::validate_qualified_name(&name).is_empty();
             if !is_native && !is_extended && !name.starts_with("hugepages-") {
                 let expected = "must be cpu, memory, ephemeral-storage, pods, hugepages-SIZE or an extended resource such as nvidia.com/gpu";
                 self.0.push(FieldError::invalid(path, &name, expected));

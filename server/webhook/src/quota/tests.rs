@@ -111,13 +111,13 @@ impl SlowStore {
             let slow = Arc::clone(&slow);
             async move { Ok::<_, Infallible>(slow.respond(request).await) }
         });
-        let webhooks = Webhooks {
+        let config = WebhookConfig {
             control_plane: kube::Client::new(service, "shop"),
             gates: Gates { federated_quota_enforcement: true, ..Gates::default() },
             allow_no_execute_taint_policy: false,
             allow_local_endpoints: false,
         };
-        Replica { webhooks, state: QuotaState::default() }
+        Replica { config, state: QuotaState::default() }
     }
 }
 
@@ -148,13 +148,13 @@ fn body(number: usize, state: BindingState) -> Value {
 }
 
 struct Replica {
-    webhooks: Webhooks,
+    config: WebhookConfig,
     state: QuotaState,
 }
 
 impl Replica {
     async fn decide(&self, request: &crowsnest_admission::Request, caller: Caller) -> Review {
-        let review = QuotaReview { webhooks: &self.webhooks, state: &self.state, path: PATH, request, caller };
+        let review = QuotaReview { config: &self.config, state: &self.state, path: PATH, request, caller };
         review.decide().await.unwrap().unwrap()
     }
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Checks are the checks in the order in which they run.
+// Checks lists all checks, in the order in which they run.
 var Checks = []string{"manager", "helm", "informers"}
 
 // Options of the program.
@@ -45,7 +45,7 @@ func Parse(args []string) (Options, error) {
 	o.Checks = strings.Split(checks, ",")
 	for _, check := range o.Checks {
 		if !slices.Contains(Checks, check) {
-			return o, fmt.Errorf("--checks: %q is none of %s", check, strings.Join(Checks, ", "))
+			return o, fmt.Errorf("--checks: unknown check %q; the checks are %s", check, strings.Join(Checks, ", "))
 		}
 	}
 	switch {

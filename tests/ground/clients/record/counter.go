@@ -16,19 +16,19 @@ type Requests struct {
 	Streams int
 	// Watches are watches that begin at a resource version.
 	Watches int
-	// Refused are requests of these kinds that failed.
-	Refused int
+	// Failed are requests of these kinds that failed.
+	Failed int
 }
 
 func (r Requests) String() string {
-	return fmt.Sprintf("%d lists, %d streams, %d watches, %d refused", r.Lists, r.Streams, r.Watches, r.Refused)
+	return fmt.Sprintf("%d lists, %d streams, %d watches, %d failed", r.Lists, r.Streams, r.Watches, r.Failed)
 }
 
 // Since returns how many requests were made after an earlier count.
 func (r Requests) Since(earlier Requests) Requests {
 	return Requests{
 		Lists: r.Lists - earlier.Lists, Streams: r.Streams - earlier.Streams,
-		Watches: r.Watches - earlier.Watches, Refused: r.Refused - earlier.Refused,
+		Watches: r.Watches - earlier.Watches, Failed: r.Failed - earlier.Failed,
 	}
 }
 
@@ -60,7 +60,7 @@ func (c *Counter) add(request *http.Request, succeeded bool) {
 	query := request.URL.Query()
 	switch {
 	case !succeeded:
-		c.count.Refused++
+		c.count.Failed++
 	case !isTrue(query.Get("watch")):
 		c.count.Lists++
 	case isTrue(query.Get("sendInitialEvents")):

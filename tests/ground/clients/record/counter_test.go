@@ -22,8 +22,8 @@ func TestCounter(t *testing.T) {
 		{"GET", path + "?limit=500&continue=abc", 200, Requests{Lists: 1}},
 		{"GET", path + "?watch=true&resourceVersion=7", 200, Requests{Watches: 1}},
 		{"GET", path + "?watch=1&sendInitialEvents=true", 200, Requests{Streams: 1}},
-		{"GET", path + "?watch=true&sendInitialEvents=true", 422, Requests{Refused: 1}},
-		{"GET", path, 0, Requests{Refused: 1}},
+		{"GET", path + "?watch=true&sendInitialEvents=true", 422, Requests{Failed: 1}},
+		{"GET", path, 0, Requests{Failed: 1}},
 		{"GET", path + "/one", 200, Requests{}},
 		{"POST", path, 201, Requests{}},
 	} {

@@ -16,16 +16,16 @@ type State struct {
 	Version string
 }
 
-// History is the order of an informer's events for each object.
+// History records the events of an informer, in order, for each object.
 type History struct {
 	lock sync.Mutex
-	// events by the name of the object, as written by the functions Added, Updated and Deleted
+	// events by the name of the object, formatted by Added, Updated and Deleted
 	events map[string][]string
 	// last state of the objects that exist
 	last map[string]State
-	// problems are events that contradict those before.
+	// problems describe events that contradict earlier ones.
 	problems []string
-	// replayed are updates to the version that the object already had: objects of a list after the first.
+	// replayed is the number of updates without a change of the object, which a repeated list causes.
 	replayed int
 }
 
@@ -122,7 +122,7 @@ func (h *History) Differences(writes map[string][]string) []string {
 	return differences
 }
 
-// Contradictions returns inconsistent events, and the number of replayed objects.
+// Contradictions returns descriptions of the events that contradict earlier ones, and the number of replayed events.
 func (h *History) Contradictions() ([]string, int) {
 	h.lock.Lock()
 	defer h.lock.Unlock()

@@ -45,7 +45,8 @@ export function DependencyTree({ root, label, toggled, onToggle }: DependencyTre
     const effect = effectOfKey(event.key === 'Enter' ? ' ' : event.key, at, items)
     if (!effect) return
     event.preventDefault()
-    movesFocus.current = true
+    // A move to the same item does not render the tree again.
+    movesFocus.current = !('moveTo' in effect) || effect.moveTo !== active
     if ('moveTo' in effect) setActive(effect.moveTo)
     else onToggle(effect.toggle)
   }

@@ -17,7 +17,7 @@ import { historyText } from '../../text/history'
 import { objectText as texts } from '../../text/object'
 import { describeError } from './describeError'
 import { objectParameters, copiesQuery, toFieldPath, isVolatile, isSecret, toSpecVersions, readHistory, readVersion, withoutValues, type Diff, type Version } from './objects'
-import { hasManagers, managerAt, summaryOf, withoutSecrets } from './summary'
+import { hasManagers, managerAt, summaryOf, withoutSecretValues } from './summary'
 import { useViewParameters } from './state'
 
 /** Number of versions whose changes are summarized at first, and with each click of the user. Each summary takes one request, or two if stored versions have field managers. */
@@ -174,7 +174,7 @@ function Summary({ objectRef, version, before, object, storesManagers }: Summary
   const manager = managerAt(isCurrent ? object : stored.data, version.from)
   return (
     <>
-      {summaryOf(isSecret(objectRef) ? withoutSecrets(diff.data.differences) : diff.data.differences, t)} {manager !== undefined && t.by(manager)}
+      {summaryOf(isSecret(objectRef) ? withoutSecretValues(diff.data.differences) : diff.data.differences, t)} {manager !== undefined && t.by(manager)}
     </>
   )
 }

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import type { Difference } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
 import { historyText } from '../../text/history'
-import { hasManagers, managerAt, summaryOf, withoutSecrets } from './summary'
+import { hasManagers, managerAt, summaryOf, withoutSecretValues } from './summary'
 
 const image = (before: string, after: string): Difference => ({ path: '/spec/template/spec/containers/0/image', before, after })
 const replicas: Difference = { path: '/spec/replicas', before: 2, after: 3 }
@@ -27,7 +27,7 @@ test.each([
 
 test('values of Secrets are not shown', () => {
   const differences = [{ path: '/data/password', before: 'b2xk', after: 'bmV3' }, { path: '/data/added', after: 'eA==' }, { path: '/metadata/labels/app', before: 'a', after: 'b' }]
-  expect(summaryOf(withoutSecrets(differences), historyText.en)).toBe('password changed, added added, app a → b')
+  expect(summaryOf(withoutSecretValues(differences), historyText.en)).toBe('password changed, added added, app a → b')
 })
 
 const managed = (...fields: object[]): KubeObject => ({ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'a', managedFields: fields } })

@@ -19,8 +19,8 @@ export function summaryOf(differences: readonly Difference[], t: HistoryText): s
   return [...parts.slice(0, MAX_PARTS), ...(parts.length > MAX_PARTS ? [t.moreChanges(parts.length - MAX_PARTS)] : [])].join(', ')
 }
 
-/** Removes the values of a Secret from differences. */
-export function withoutSecrets(differences: readonly Difference[]): Difference[] {
+/** Removes the values of a Secret from its differences. An object takes the place of a value, because the summary does not show objects. */
+export function withoutSecretValues(differences: readonly Difference[]): Difference[] {
   const hide = (value: unknown) => (value === undefined ? undefined : {})
   return differences.map((difference) => (/^\/(data|stringData)\b/.test(difference.path) ? { ...difference, before: hide(difference.before), after: hide(difference.after) } : difference))
 }

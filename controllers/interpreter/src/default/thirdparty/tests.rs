@@ -89,11 +89,14 @@ impl Case {
             }
             "reflected" => row.reflect_status(&object)?,
             "aggregated" => {
-                let status = |status: &'_ Value| !status.is_null();
+                let is_reported = |status: &Value| !status.is_null();
                 let members: Vec<MemberStatus<'_>> = self
                     .members
                     .iter()
-                    .map(|(cluster, value)| MemberStatus { cluster, status: Some(value).filter(|value| status(value)) })
+                    .map(|(cluster, value)| MemberStatus {
+                        cluster,
+                        status: Some(value).filter(|value| is_reported(value)),
+                    })
                     .collect();
                 value_or_error(row.aggregate_status(&object, &members, NOW)?, |aggregated| aggregated)
             }

@@ -20,8 +20,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Objects that an engine finds, with their scores.
-fn found(matches: &Match, documents: &[(Document, Value)]) -> BTreeMap<u64, f32> {
+/// Scores of the documents that an engine finds, by id.
+fn score_documents(matches: &Match, documents: &[(Document, Value)]) -> BTreeMap<u64, f32> {
     let all = |query: &Value| {
         let found = documents.iter().filter_map(|(document, engine)| Some((document.id, score(query, engine)?)));
         found.collect::<BTreeMap<u64, f32>>()
@@ -59,7 +59,7 @@ proptest! {
             let scored = matches.without_paths();
             let expected: BTreeMap<u64, f32> =
                 expected.map(|(document, _)| (document.id, DocumentEvaluator::new(document).score(&scored))).collect();
-            let found = found(&matches, &documents);
+            let found = score_documents(&matches, &documents);
             prop_assert!(found.keys().eq(expected.keys()), "{} finds {:?}, not {:?}: {:?}", query, found, expected, matches);
             prop_assert!(found == expected, "{} scores {:?}, not {:?}: {:?}", query, found, expected, matches);
         }

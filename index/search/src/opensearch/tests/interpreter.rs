@@ -1,4 +1,4 @@
-//! Queries of an engine evaluated on one document: what the engine is documented to do with the fields of the template.
+//! Evaluates queries of OpenSearch on one document, as its documentation describes them for the fields of the index template.
 
 use crate::opensearch::terms::is_java_whitespace;
 use crate::plan::patterns::is_within_edits;
@@ -11,12 +11,12 @@ pub fn score(query: &Value, document: &Value) -> Option<f32> {
         "match_all" => Some(1.0),
         "match_none" => None,
         "constant_score" => score(&body["filter"], document).map(|_| body["boost"].as_f64().unwrap() as f32),
-        "bool" => boolean(body, document),
+        "bool" => score_bool(body, document),
         leaf => is_leaf_match(leaf, body, document).then_some(1.0),
     }
 }
 
-fn boolean(body: &Value, document: &Value) -> Option<f32> {
+fn score_bool(body: &Value, document: &Value) -> Option<f32> {
     let parts = |name: &str| body[name].as_array().cloned().unwrap_or_default();
     let boost = body["boost"].as_f64().unwrap_or(1.0) as f32;
     let (must, filter, should) = (parts("must"), parts("filter"), parts("should"));
@@ -78,7 +78,7 @@ fn is_leaf_match(leaf: &str, body: &Value, document: &Value) -> bool {
         }
         "prefix" => any(&|term| term.starts_with(operand_text)),
         "wildcard" => {
-            let regex = regex::Regex::new(&format!("^(?s:{})$", wildcard(operand_text))).unwrap();
+            let regex = regex::Regex::new(&format!("^(?s:{})$", wildcard_to_regex(operand_text))).unwrap();
             any(&|term| regex.is_match(term))
         }
         "regexp" => {
@@ -90,8 +90,8 @@ fn is_leaf_match(leaf: &str, body: &Value, document: &Value) -> bool {
             any(&|term| is_within_edits(term, operand_text, distance, false))
         }
         "range" => terms.iter().flatten().flatten().any(|term| in_range(term, operand)),
-        "match_phrase" => phrase(&analyze(field, operand.as_str().unwrap()), &terms, false),
-        "match_phrase_prefix" => phrase(&analyze(field, operand["query"].as_str().unwrap()), &terms, true),
+        "match_phrase" => contains_phrase(&analyze(field, operand.as_str().unwrap()), &terms, false),
+        "match_phrase_prefix" => contains_phrase(&analyze(field, operand["query"].as_str().unwrap()), &terms, true),
         other => panic!("{other} is not interpreted"),
     }
 }
@@ -102,7 +102,7 @@ pub fn from_lucene(pattern: &str) -> String {
     pattern.replace("\\<", "<").replace("\\>", ">")
 }
 
-fn wildcard(pattern: &str) -> String {
+fn wildcard_to_regex(pattern: &str) -> String {
     let (mut regex, mut escaped) = (String::new(), false);
     for c in pattern.chars() {
         match c {
@@ -138,9 +138,10 @@ fn analyze(field: &str, text: &str) -> Vec<String> {
     }
 }
 
-fn phrase(words: &[String], texts: &[Vec<Vec<String>>], begins: bool) -> bool {
+/// True if the words are at consecutive positions of a text. The last one may be a prefix if `is_prefix`.
+fn contains_phrase(words: &[String], texts: &[Vec<Vec<String>>], is_prefix: bool) -> bool {
     let fits = |nth: usize, term: &String| {
-        if begins && nth + 1 == words.len() { term.starts_with(&words[nth]) } else { *term == words[nth] }
+        if is_prefix && nth + 1 == words.len() { term.starts_with(&words[nth]) } else { *term == words[nth] }
     };
     let at =
         |window: &[Vec<String>]| window.iter().enumerate().all(|(nth, terms)| terms.iter().any(|term| fits(nth, term)));

@@ -76,8 +76,8 @@ fn leaves() -> Vec<(&'static str, Match)> {
     ]
 }
 
-/// Kinds of conditions in a plan.
-fn kinds(matches: &Match, kinds: &mut BTreeSet<String>) {
+/// Adds the kinds of conditions in a plan.
+fn collect_kinds(matches: &Match, kinds: &mut BTreeSet<String>) {
     let found = std::cell::RefCell::new(BTreeSet::new());
     matches.contains(&|part| {
         let text = format!("{part:?}");
@@ -89,9 +89,9 @@ fn kinds(matches: &Match, kinds: &mut BTreeSet<String>) {
 
 #[test]
 fn every_condition_is_a_query() {
-    let (mut shown, mut met) = (BTreeMap::new(), BTreeSet::new());
+    let (mut shown, mut covered) = (BTreeMap::new(), BTreeSet::new());
     for (name, matches) in QUERIES.map(|(name, query)| (name, planned(query))).into_iter().chain(leaves()) {
-        kinds(&matches, &mut met);
+        collect_kinds(&matches, &mut covered);
         let translated = translate(&matches, &TranslationInputs::default()).unwrap();
         let mut golden = json!({"query": translated.query.to_scored_json()});
         if let Some(examine) = translated.candidates {
@@ -124,7 +124,7 @@ fn every_condition_is_a_query() {
         "Ids",
         "WithReason",
     ];
-    assert_eq!(met, all.map(str::to_owned).into());
+    assert_eq!(covered, all.map(str::to_owned).into());
     insta::assert_yaml_snapshot!("queries", shown);
 }
 

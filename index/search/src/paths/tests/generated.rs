@@ -138,7 +138,7 @@ async fn stored_ids(sources: &Sources, objects: &Objects) -> BTreeMap<Identity, 
     objects.keys().map(|identity| (*identity, by_uid[&uid(*identity)])).collect()
 }
 
-async fn found(sources: Sources, pattern: &PathPattern, selection: PathSelection) -> PathSet {
+async fn find_paths(sources: Sources, pattern: &PathPattern, selection: PathSelection) -> PathSet {
     let (mut graph, mut with_all_links, limits) = (graph(sources.clone()), graph(sources), PathLimits::default());
     graph.max_records = 2;
     let found = traverse(&mut graph, pattern, &limits).await.unwrap().into_paths(&limits, selection, &|| false);
@@ -189,12 +189,12 @@ proptest! {
                 for (model, sources) in
                     [(&everything, corpus.sources.clone()), (&granted, corpus.as_reader(&rbac_rules, "ann"))]
                 {
-                    let expected = model.naive(pattern);
+                    let expected = model.enumerate_paths(pattern);
                     // Larger responses reach the limits of a search.
                     if expected.len() < 2_000 {
-                        let all = found(sources.clone(), pattern, PathSelection::All).await;
+                        let all = find_paths(sources.clone(), pattern, PathSelection::All).await;
                         prop_assert_eq!(&all, &expected, "{}", pattern);
-                        let shortest = found(sources, pattern, PathSelection::Shortest).await;
+                        let shortest = find_paths(sources, pattern, PathSelection::Shortest).await;
                         prop_assert_eq!(shortest, shortest_of(expected), "{}, shortest", pattern);
                     }
                 }

@@ -66,8 +66,8 @@ impl Model {
         steps.into_iter().collect()
     }
 
-    /// All paths, by trying everything.
-    pub fn naive(&self, pattern: &PathPattern) -> PathSet {
+    /// All paths that match the pattern, by exhaustive enumeration.
+    pub fn enumerate_paths(&self, pattern: &PathPattern) -> PathSet {
         let starts = self.readable.iter().filter(|id| self.is_labelled(&pattern.first, **id));
         let mut found: Vec<_> = starts.map(|id| (vec![*id], Vec::new())).collect();
         for (hop, node) in &pattern.hops {
@@ -100,15 +100,15 @@ impl Model {
         Self { edges, ..self.clone() }
     }
 
-    fn found(&self, pattern: &PathPattern) -> FoundPaths {
+    fn find_paths(&self, pattern: &PathPattern) -> FoundPaths {
         block_on(find(&mut self.clone(), pattern, &PathLimits::default(), PathSelection::All)).unwrap()
     }
 
-    fn found_shortest(&self, pattern: &PathPattern) -> FoundPaths {
+    fn find_shortest_paths(&self, pattern: &PathPattern) -> FoundPaths {
         block_on(find(&mut self.clone(), pattern, &PathLimits::default(), PathSelection::Shortest)).unwrap()
     }
 
-    fn reached(&self, from: u64, direction: DependencyDirection) -> BTreeSet<u64> {
+    fn reachable_ids(&self, from: u64, direction: DependencyDirection) -> BTreeSet<u64> {
         let limits = PathLimits::default();
         let found = block_on(closure(&mut self.clone(), BTreeSet::from([from]), direction, 32, &limits)).unwrap();
         found.reached.iter().map(|reached| reached.id).collect()
@@ -169,9 +169,9 @@ fn pattern() -> impl Strategy<Value = PathPattern> {
 proptest! {
     #[test]
     fn paths_equal_those_of_a_naive_evaluation(model in model(), pattern in pattern()) {
-        let expected = model.naive(&pattern);
+        let expected = model.enumerate_paths(&pattern);
         prop_assume!(expected.len() < 5_000);
-        let found = model.found(&pattern);
+        let found = model.find_paths(&pattern);
         prop_assert!(found.limits_reached.is_empty());
         let paths: BTreeSet<_> = found.paths.iter().map(|path| (path.nodes.clone(), path.edges.clone())).collect();
         prop_assert_eq!(paths.len(), found.paths.len());
@@ -180,9 +180,9 @@ proptest! {
 
     #[test]
     fn shortest_paths_equal_those_of_a_naive_evaluation(model in model(), pattern in pattern()) {
-        let all = model.naive(&pattern);
+        let all = model.enumerate_paths(&pattern);
         prop_assume!(all.len() < 5_000);
-        let found = model.found_shortest(&pattern);
+        let found = model.find_shortest_paths(&pattern);
         prop_assert!(found.limits_reached.is_empty());
         prop_assert!(found.paths.is_sorted());
         let count = found.paths.len();
@@ -194,17 +194,17 @@ proptest! {
     /// Objects that the caller cannot read change nothing.
     #[test]
     fn hidden_objects_leave_no_trace(model in model(), pattern in pattern()) {
-        let (found, expected) = (model.found(&pattern), model.without_hidden().found(&pattern));
+        let (found, expected) = (model.find_paths(&pattern), model.without_hidden().find_paths(&pattern));
         prop_assert_eq!(&found.paths, &expected.paths);
         prop_assert_eq!(&found.limits_reached, &expected.limits_reached);
-        prop_assert_eq!(model.found_shortest(&pattern).paths, model.without_hidden().found_shortest(&pattern).paths);
+        prop_assert_eq!(model.find_shortest_paths(&pattern).paths, model.without_hidden().find_shortest_paths(&pattern).paths);
         let edges = found.paths.iter().flat_map(|path| &path.edges).flat_map(|edge| [edge.0, edge.1]);
         let ids = edges.chain(found.paths.iter().flat_map(|path| path.nodes.clone()));
         prop_assert!(ids.into_iter().all(|id| model.readable.contains(&id)));
         for id in &model.readable {
             for direction in [DependencyDirection::Dependents, DependencyDirection::Dependencies] {
-                let reached = model.reached(*id, direction);
-                prop_assert_eq!(&reached, &model.without_hidden().reached(*id, direction));
+                let reached = model.reachable_ids(*id, direction);
+                prop_assert_eq!(&reached, &model.without_hidden().reachable_ids(*id, direction));
                 prop_assert!(reached.is_subset(&model.readable));
             }
         }
@@ -212,10 +212,10 @@ proptest! {
 
     #[test]
     fn reversed_patterns_find_reversed_paths(model in model(), pattern in pattern()) {
-        let found = model.found(&pattern);
+        let found = model.find_paths(&pattern);
         prop_assume!(found.limits_reached.is_empty());
         let mut expected: Vec<_> = found.paths.into_iter().map(|path| (path.nodes, path.edges)).collect();
-        let reversed = model.found(&pattern.inverse()).paths.into_iter();
+        let reversed = model.find_paths(&pattern.inverse()).paths.into_iter();
         let mut reversed: Vec<_> = reversed
             .map(|path| (path.nodes.into_iter().rev().collect::<Vec<_>>(), path.edges.into_iter().rev().collect::<Vec<_>>()))
             .collect();
@@ -229,8 +229,8 @@ proptest! {
     fn closures_are_symmetric(model in model()) {
         for a in &model.readable {
             for b in model.readable.iter().filter(|b| *b != a) {
-                let depends = model.reached(*a, DependencyDirection::Dependents).contains(b);
-                prop_assert_eq!(model.reached(*b, DependencyDirection::Dependencies).contains(a), depends, "{} and {}", a, b);
+                let depends = model.reachable_ids(*a, DependencyDirection::Dependents).contains(b);
+                prop_assert_eq!(model.reachable_ids(*b, DependencyDirection::Dependencies).contains(a), depends, "{} and {}", a, b);
             }
         }
     }
@@ -241,7 +241,7 @@ fn searches_of_dense_graphs_end_and_report_it() {
     let ids: BTreeSet<u64> = (0..30).collect();
     let edges = ids.iter().flat_map(|from| ids.iter().map(move |to| (*from, *to, EdgeType::Uses))).collect();
     let model = Model { readable: ids, edges, labels: labels(30) };
-    let found = model.found(&"()-[:USES*8]->()".parse().unwrap());
+    let found = model.find_paths(&"()-[:USES*8]->()".parse().unwrap());
     assert_eq!((found.paths.len(), found.limits_reached), (10_000, BTreeSet::from([MAX_PATHS_NOTICE])));
     let limits = PathLimits { visited: 5, ..PathLimits::default() };
     let few =
@@ -279,7 +279,7 @@ fn the_shortest_paths_between_ends_remain() {
     let uses = |from, to| (from, to, EdgeType::Uses);
     let edges = BTreeSet::from([uses(0, 1), uses(1, 2), uses(0, 2), uses(2, 3)]);
     let model = Model { readable: (0..4).collect(), edges, labels: labels(4) };
-    let paths = model.found_shortest(&"(:a)-[:USES*]->()".parse().unwrap()).paths;
+    let paths = model.find_shortest_paths(&"(:a)-[:USES*]->()".parse().unwrap()).paths;
     let nodes: Vec<Vec<u64>> = paths.into_iter().map(|path| path.nodes).collect();
     assert_eq!(nodes, [vec![0, 1], vec![0, 2], vec![0, 2, 3]]);
 }
@@ -296,10 +296,10 @@ fn the_shortest_path_is_found_among_more_paths_than_the_limit() {
     let edges = between.chain(ends).chain([uses(0, END)]).collect();
     let model = Model { readable: (0..=END).collect(), edges, labels: BTreeMap::from([(0, "a"), (END, "b")]) };
     let pattern: PathPattern = "(:a)-[:USES*1..8]->(:b)".parse().unwrap();
-    let all = model.found(&pattern);
+    let all = model.find_paths(&pattern);
     assert_eq!((all.paths.len(), all.limits_reached), (10_000, BTreeSet::from([MAX_PATHS_NOTICE])));
     assert!(all.paths.iter().all(|path| path.nodes != [0, END]));
-    let shortest = model.found_shortest(&pattern);
+    let shortest = model.find_shortest_paths(&pattern);
     let nodes: Vec<Vec<u64>> = shortest.paths.into_iter().map(|path| path.nodes).collect();
     assert_eq!((nodes, shortest.limits_reached), (vec![vec![0, END]], BTreeSet::new()));
 }
@@ -311,7 +311,7 @@ fn searches_of_shortest_paths_end_in_dense_graphs() {
     let edges = ids.iter().flat_map(|from| ids.iter().map(move |to| (*from, *to, EdgeType::Uses))).collect();
     let model = Model { readable: ids, edges, labels: labels(30) };
     let pattern: PathPattern = "()-[:USES*1..8]->()".parse().unwrap();
-    let found = model.found_shortest(&pattern);
+    let found = model.find_shortest_paths(&pattern);
     assert!(found.paths.iter().all(|path| path.edges.len() == 1));
     assert_eq!((found.paths.len(), found.limits_reached), (900, BTreeSet::new()));
     let limits = PathLimits { walk_steps: 100, ..PathLimits::default() };

@@ -33,12 +33,12 @@ impl FacetCounter<'_> {
             return self.count_facets(self.facets, docs);
         }
         let all = self.count_permitted(permitted)?;
-        let missing = difference(permitted.docs.clone(), docs, max_doc);
-        if missing.is_empty() {
+        let complement = difference(permitted.docs.clone(), docs, max_doc);
+        if complement.is_empty() {
             return Some(all);
         }
-        let missing = self.count_facets(self.facets, &missing)?;
-        Some(all.iter().zip(missing).map(|(all, missing)| subtract(all, &missing)).collect())
+        let complement_counts = self.count_facets(self.facets, &complement)?;
+        Some(all.iter().zip(complement_counts).map(|(all, complement)| subtract(all, &complement)).collect())
     }
 
     /// Counts of all permitted documents, including deleted ones. None if the request is over.
@@ -73,11 +73,11 @@ impl FacetCounter<'_> {
     }
 }
 
-/// Subtracts counts; `missing` must be a subset.
-fn subtract(all: &OrdinalCounts, missing: &OrdinalCounts) -> OrdinalCounts {
-    let mut missing = missing.iter().peekable();
+/// Subtracts the counts of a subset of the documents.
+fn subtract(all: &OrdinalCounts, subset: &OrdinalCounts) -> OrdinalCounts {
+    let mut subset = subset.iter().peekable();
     let remaining = all.iter().map(|(value, count)| {
-        let subtrahend = missing.next_if(|(other, _)| other == value).map_or(0, |(_, count)| *count);
+        let subtrahend = subset.next_if(|(other, _)| other == value).map_or(0, |(_, count)| *count);
         (*value, count.saturating_sub(subtrahend))
     });
     remaining.filter(|(_, count)| *count > 0).collect()
@@ -120,7 +120,7 @@ impl<'s> ColumnCounter<'s> {
     fn count(&mut self, docs: &[DocId]) {
         match (&mut self.state, self.column) {
             (_, Ordinals::Empty) => {}
-            (CountState::Few(met), column) => docs.iter().for_each(|doc| met.extend_from_slice(column.of_doc(*doc))),
+            (CountState::Few(list), column) => docs.iter().for_each(|doc| list.extend_from_slice(column.of_doc(*doc))),
             (CountState::Many(counts), Ordinals::One(values)) => {
                 for doc in docs {
                     let value = values.get(*doc as usize).and_then(|value| counts.get_mut(*value as usize));
@@ -141,10 +141,10 @@ impl<'s> ColumnCounter<'s> {
 
     fn into_counts(self) -> OrdinalCounts {
         match self.state {
-            CountState::Few(mut met) => {
-                met.retain(|value| *value != NONE);
-                met.sort_unstable();
-                let runs = met.chunk_by(|a, b| a == b);
+            CountState::Few(mut list) => {
+                list.retain(|value| *value != NONE);
+                list.sort_unstable();
+                let runs = list.chunk_by(|a, b| a == b);
                 runs.filter_map(|run| Some((*run.first()?, u32::try_from(run.len()).unwrap_or(u32::MAX)))).collect()
             }
             CountState::Many(counts) => (0..).zip(counts).filter(|(_, count)| *count > 0).collect(),

@@ -40,8 +40,8 @@ pub(super) struct UncommittedChanges {
 }
 
 impl CommitPolicy {
-    /// `interval` is the longest time from a change to its commit unless the writer is far behind, `max_changes` the number of changes
-    /// after which one is due earlier.
+    /// `interval` is the maximum time from a change to its commit unless the writer is far behind. After `max_changes`
+    /// changes, a commit is due earlier.
     pub fn new(interval: Duration, max_changes: usize) -> Self {
         let changes = BurstDetector::new(BURST);
         CommitPolicy { interval, max_changes, bulk_changes: BULK_CHANGES, changes, commit_took: Duration::ZERO }
@@ -84,7 +84,7 @@ impl CommitPolicy {
         })
     }
 
-    /// True if a writer that is `lag` changes behind is to be replaced by one for many objects.
+    /// True if a writer that is `lag` changes behind is to be replaced by a bulk writer, which uses several threads.
     pub fn needs_bulk_writer(&self, lag: u64) -> bool {
         lag > self.bulk_changes
     }
@@ -119,7 +119,7 @@ mod tests {
     #[case::commits_take_long_in_a_burst(600, 0, 900, MergeMode::Burst, 250)]
     #[case::many_changes(1_001, 0, 0, MergeMode::Filling, 1_501)]
     #[case::far_behind(10, 1_001, 0, MergeMode::Filling, 510)]
-    fn commits_are_fewer_far_behind(
+    fn the_commit_delay_depends_on_the_load(
         #[case] changes: usize,
         #[case] lag: u64,
         #[case] commit_took: u64,

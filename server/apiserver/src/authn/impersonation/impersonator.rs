@@ -143,7 +143,7 @@ mod tests {
 
     #[rstest]
     #[case::constrained(&[], &[ON_REQUEST, JANE], "", Ok(Mode::UserInfo), &[ON_REQUEST, JANE])]
-    #[case::original(&[], &[LEGACY], "", Ok(Mode::Legacy), &[ON_REQUEST, LEGACY])]
+    #[case::legacy(&[], &[LEGACY], "", Ok(Mode::Legacy), &[ON_REQUEST, LEGACY])]
     #[case::refused(&[], &[], "", Err((403, "cannot impersonate-on:user-info:get path \"/x\"")), &[ON_REQUEST, LEGACY])]
     #[case::refused_value(&[MASTERS], &[ON_REQUEST, JANE], "",
         Err((403, "impersonating the system:masters group is not allowed")), &[ON_REQUEST, JANE, LEGACY])]
@@ -153,7 +153,7 @@ mod tests {
         Err((403, "groups.authentication.k8s.io \"b\" is forbidden")),
         &[ON_REQUEST, JANE, "impersonate:user-info groups/*", "impersonate:user-info groups/a",
           "impersonate:user-info groups/b", LEGACY])]
-    #[case::undecided_then_original(&[], &[LEGACY], ON_REQUEST, Ok(Mode::Legacy), &[ON_REQUEST, LEGACY])]
+    #[case::undecided_then_legacy(&[], &[LEGACY], ON_REQUEST, Ok(Mode::Legacy), &[ON_REQUEST, LEGACY])]
     #[case::undecided(&[], &[], ON_REQUEST, Err((503, "no answer")), &[ON_REQUEST, LEGACY])]
     #[case::undecided_after_refusal(&[], &[ON_REQUEST], LEGACY, Err((503, "no answer")), &[ON_REQUEST, JANE, LEGACY])]
     #[case::undecided_for_all_groups(&["a", "b", "c", "d"], &[ON_REQUEST, JANE, "impersonate:user-info groups/a",

@@ -2,7 +2,7 @@
 //! 1.36), and the original one, whose verb is `impersonate`. Has no side effects.
 
 use crowsnest_apimachinery::field::{FieldError, aggregate};
-use crowsnest_apimachinery::names::format::dns1123_subdomain;
+use crowsnest_apimachinery::names::format::validate_dns1123_subdomain;
 use crowsnest_apimachinery::rbac::Action;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo, parse_service_account_user};
 
@@ -178,8 +178,10 @@ fn extra_error(key: &str, values: &[String]) -> Option<String> {
         let error = FieldError::invalid("extra.key", key, "must be a domain-prefixed path (such as \"acme.io/foo\")");
         return Some(format!("impersonating an invalid key in extra is not allowed: {error}"));
     };
-    let mut errors: Vec<FieldError> =
-        dns1123_subdomain(host).into_iter().map(|problem| FieldError::invalid("extra.key", host, problem)).collect();
+    let mut errors: Vec<FieldError> = validate_dns1123_subdomain(host)
+        .into_iter()
+        .map(|problem| FieldError::invalid("extra.key", host, problem))
+        .collect();
     if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte)) {
         let problem = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
         errors.push(FieldError::invalid("extra.key", path, problem));
@@ -199,7 +201,7 @@ fn extra_error(key: &str, values: &[String]) -> Option<String> {
 
 /// The node in the user name of a kubelet.
 fn node_name(user: &str) -> Option<&str> {
-    user.strip_prefix(NODE_USER_PREFIX).filter(|node| dns1123_subdomain(node).is_empty())
+    user.strip_prefix(NODE_USER_PREFIX).filter(|node| validate_dns1123_subdomain(node).is_empty())
 }
 
 fn impersonation_action(verb: &str, resource: &str, subresource: &str, name: &str) -> Action {

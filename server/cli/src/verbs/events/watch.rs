@@ -76,7 +76,7 @@ fn decode_message(name: &str, data: &Value) -> anyhow::Result<StreamMessage> {
 /// UIDs of events to read, with the number of reads so far.
 type PendingReads = BTreeMap<String, u8>;
 
-/// Removes events that were printed or read `MAX_READS` times. Has no side effects.
+/// Counts a read of `uids`. Removes the events that were printed, and those that were read `MAX_READS` times.
 fn remove_completed(pending: &mut PendingReads, uids: &[String], printed: &[Value]) {
     for event in printed {
         pending.remove(text(event, "/metadata/uid"));

@@ -34,7 +34,7 @@ enum Event {
     Ended(String),
 }
 
-/// A decoded line of a watch. Has no side effects.
+/// A decoded line of a watch.
 #[derive(Debug, PartialEq)]
 enum WatchLine {
     Object(String, Value),

@@ -2,7 +2,7 @@
 
 use crowsnest_api::config::{CustomizationRules, InterpreterOperation as Operation, LuaRule};
 
-/// An operation with its script in a customization.
+/// An operation for which a customization can have a script.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) operation: Operation,

@@ -40,9 +40,10 @@ fn is_atomic_map(field: &str) -> bool {
     ATOMIC_MAPS.contains(&field)
 }
 
+/// Field name of the elements of lists whose elements are owned as a whole.
 const REFERENCE: &str = "an element of ownerReferences or imagePullSecrets";
 
-/// The field name that [`division`] uses for the elements of a list.
+/// The field name by which the elements of a list are classified; empty for elements that are divided into fields.
 fn item_field(list: &str) -> &'static str {
     if matches!(list, "ownerReferences" | "imagePullSecrets") { REFERENCE } else { "" }
 }
@@ -213,21 +214,21 @@ fn split_value(
     Some((one, other))
 }
 
-/// Fields by their display name.
-pub type Owned = BTreeMap<String, Vec<PathElement>>;
+/// Fields that a manager owns, by their display name.
+pub type OwnedFields = BTreeMap<String, Vec<PathElement>>;
 
 /// The fields that each manager owns, by the text of a conflict with the manager.
-pub fn owners(object: &Value) -> BTreeMap<String, Owned> {
+pub fn owners(object: &Value) -> BTreeMap<String, OwnedFields> {
     let entries = managed::decode(object).unwrap();
     let owned = entries.iter().map(|entry| {
-        let mut owned = Owned::new();
+        let mut owned = OwnedFields::new();
         collect_members(&entry.fields, &mut Vec::new(), &mut owned);
         (format!("conflict with {}", entry.describe()), owned)
     });
     owned.collect()
 }
 
-fn collect_members(set: &FieldSet, path: &mut Vec<PathElement>, out: &mut Owned) {
+fn collect_members(set: &FieldSet, path: &mut Vec<PathElement>, out: &mut OwnedFields) {
     for (element, child) in &set.children {
         path.push(element.clone());
         if child.is_member {

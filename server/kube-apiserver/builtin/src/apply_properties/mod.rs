@@ -240,7 +240,7 @@ fn check_put(writer: &Writer<'_>, live: Option<&Value>, object: &Value) -> TestR
 }
 
 /// The fields that a manager owns after creating an object.
-fn owned_after_create(writer: &Writer<'_>, object: &Value) -> fields::Owned {
+fn owned_after_create(writer: &Writer<'_>, object: &Value) -> fields::OwnedFields {
     owners(&writer.put(None, object)).into_values().next().unwrap_or_default()
 }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crowsnest_schema::formats::strip_leading_zeros;
 
 use super::network::{CIDR_ERROR, IP_ERROR, is_cidr};
-use super::{Errors, Value, at, dns1123_subdomain, items, json, path_segment, text};
+use super::{Errors, Value, at, items, json, text, validate_dns1123_subdomain, validate_path_segment};
 
 const IMMUTABLE: &str = "field is immutable";
 
@@ -85,12 +85,12 @@ pub(super) fn validate_ip_address(e: &mut Errors, object: &Value) {
     }
     let group = text(parent, "group");
     if !group.is_empty() {
-        e.push_name_errors(&format!("{path}.group"), group, dns1123_subdomain(group));
+        e.push_name_errors(&format!("{path}.group"), group, validate_dns1123_subdomain(group));
     }
     for field in ["resource", "name", "namespace"] {
         let (value, field_path) = (text(parent, field), format!("{path}.{field}"));
         if !value.is_empty() {
-            e.push_name_errors(&field_path, value, path_segment(value, false));
+            e.push_name_errors(&field_path, value, validate_path_segment(value, false));
         } else if field != "namespace" {
             e.required(field_path, "");
         }

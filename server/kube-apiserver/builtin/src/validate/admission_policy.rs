@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::field::FieldError;
-use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, path_segment, qualified_name};
+use crowsnest_apimachinery::names::format::{
+    validate_dns1035_label, validate_dns1123_subdomain, validate_path_segment, validate_qualified_name,
+};
 use crowsnest_apimachinery::unstructured::{list, text};
 use crowsnest_cel::typing::Type;
 use crowsnest_registry::admission::expression::{
@@ -53,7 +55,7 @@ pub fn validate_validating_policy(object: &Value) -> Vec<FieldError> {
         let at = format!("spec.auditAnnotations[{index}]");
         let (field, key) = (format!("{at}.key"), text(annotation, "key"));
         let qualified_key = format!("{policy}/{key}");
-        let problems = qualified_name(&qualified_key);
+        let problems = validate_qualified_name(&qualified_key);
         errors.extend(problems.into_iter().map(|reason| FieldError::invalid(field.as_str(), &qualified_key, reason)));
         if !seen.insert(key) {
             errors.push(FieldError::duplicate(field, key));
@@ -298,7 +300,7 @@ fn validate_common_binding_fields(spec: &Value, errors: &mut Vec<FieldError>) {
     if policy.is_empty() {
         errors.push(FieldError::required("spec.policyName", ""));
     }
-    for reason in Some(dns1123_subdomain(policy)).filter(|_| !policy.is_empty()).into_iter().flatten() {
+    for reason in Some(validate_dns1123_subdomain(policy)).filter(|_| !policy.is_empty()).into_iter().flatten() {
         errors.push(FieldError::invalid("spec.policyName", policy, reason));
     }
     if let Some(param_ref) = non_null(spec, "paramRef") {
@@ -316,7 +318,9 @@ fn validate_param_ref(param_ref: &Value, path: &str, errors: &mut Vec<FieldError
     if !name.is_empty() {
         let field = format!("{path}.name");
         errors.extend(
-            path_segment(name, false).into_iter().map(|reason| FieldError::invalid(field.as_str(), name, reason)),
+            validate_path_segment(name, false)
+                .into_iter()
+                .map(|reason| FieldError::invalid(field.as_str(), name, reason)),
         );
         if selector.is_some() {
             errors.push(FieldError::forbidden(field, EXCLUSIVE));
@@ -350,14 +354,14 @@ fn validate_param_kind(kind: &Value, path: &str, errors: &mut Vec<FieldError>) {
     match api_version.split('/').collect::<Vec<_>>().as_slice() {
         [""] => errors.push(FieldError::required(field, "")),
         ["", ""] => invalid(api_version, vec!["version must be specified".into()]),
-        [version] => invalid(version, dns1035_label(version)),
+        [version] => invalid(version, validate_dns1035_label(version)),
         [group, version] => {
             if !group.is_empty() {
-                invalid(group, dns1123_subdomain(group));
+                invalid(group, validate_dns1123_subdomain(group));
             }
             match *version {
                 "" => invalid(api_version, vec!["version must be specified".into()]),
-                version => invalid(version, dns1035_label(version)),
+                version => invalid(version, validate_dns1035_label(version)),
             }
         }
         _ => invalid(api_version, vec![format!("unexpected GroupVersion string: {api_version}")]),
@@ -366,7 +370,7 @@ fn validate_param_kind(kind: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if name.is_empty() {
         errors.push(FieldError::required(field, ""));
     } else {
-        let reason = dns1035_label(&name.to_lowercase());
+        let reason = validate_dns1035_label(&name.to_lowercase());
         if !reason.is_empty() {
             let reason = format!("may have mixed case, but should otherwise match: {}", reason.join(","));
             errors.push(FieldError::invalid(field, name, reason));

@@ -1,7 +1,7 @@
 //! Validation of horizontal pod autoscalers in terms of `autoscaling/v2`. Has no side effects.
 
 use super::resources::{amount, validate_container_resource_name};
-use super::{Errors, Value, at, dns1123_label, is_set, items, json, number, path_segment, text};
+use super::{Errors, Value, at, is_set, items, json, number, text, validate_dns1123_label, validate_path_segment};
 use crate::convert::convert;
 
 /// Metric types and the fields that describe them, in the order of validation.
@@ -69,7 +69,7 @@ fn validate_object_reference(e: &mut Errors, reference: &Value, path: &str) {
         if value.is_empty() {
             e.required(format!("{path}.{field}"), "");
         } else {
-            e.push_name_errors(&format!("{path}.{field}"), value, path_segment(value, false));
+            e.push_name_errors(&format!("{path}.{field}"), value, validate_path_segment(value, false));
         }
     }
 }
@@ -213,7 +213,7 @@ fn validate_resource_metric(e: &mut Errors, kind: &str, source: &Value, path: &s
     if container.is_empty() {
         e.required(format!("{path}.container"), "must specify a container");
     } else {
-        e.push_name_errors(&format!("{path}.container"), container, dns1123_label(container));
+        e.push_name_errors(&format!("{path}.container"), container, validate_dns1123_label(container));
     }
 }
 
@@ -222,7 +222,7 @@ fn validate_metric_identifier(e: &mut Errors, metric: &Value, path: &str) {
     if name.is_empty() {
         e.required(format!("{path}.name"), "must specify a metric name");
     } else {
-        e.push_name_errors(&format!("{path}.name"), name, path_segment(name, false));
+        e.push_name_errors(&format!("{path}.name"), name, validate_path_segment(name, false));
     }
 }
 

@@ -3,7 +3,8 @@
 use super::selector::validate_label_selector;
 use super::workload::selects;
 use super::{
-    Errors, Value, are_equal, at, cron, dns1123_label, fields, go, is_set, items, job_policy, json, number, pod, text,
+    Errors, Value, are_equal, at, cron, fields, go, is_set, items, job_policy, json, number, pod, text,
+    validate_dns1123_label,
 };
 use crate::object;
 
@@ -32,7 +33,7 @@ pub(super) fn validate_job(e: &mut Errors, object: &Value) {
     {
         let name = text(object, "metadata.name");
         let host = format!("{name}-{last}");
-        if !dns1123_label(&host).is_empty() {
+        if !validate_dns1123_label(&host).is_empty() {
             let reason = format!("will not able to create pod with invalid DNS label: {host}");
             e.invalid("metadata.name", &json!(name), reason);
         }

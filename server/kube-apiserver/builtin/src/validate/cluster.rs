@@ -6,8 +6,8 @@ use crowsnest_schema::internal_structs::format_internal_struct;
 use super::selector::validate_label_selector;
 use super::workload::{validate_at_most_all, validate_int_or_percent};
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, label_value, number,
-    qualified_name, resources, scheduling, text, validate_labels,
+    Errors, Value, at, fields, is_set, items, json, number, resources, scheduling, text, validate_dns1123_label,
+    validate_dns1123_subdomain, validate_label_value, validate_labels, validate_qualified_name,
 };
 
 pub(super) fn validate_disruption_budget(e: &mut Errors, object: &Value) {
@@ -37,7 +37,7 @@ pub(super) fn validate_lease(e: &mut Errors, object: &Value) {
     e.non_negative("spec.leaseTransitions", at(spec, "leaseTransitions"));
     if let Some(strategy) = at(spec, "strategy").as_str() {
         if strategy.contains('/') {
-            e.push_name_errors("spec.strategy.strategy", strategy, qualified_name(strategy));
+            e.push_name_errors("spec.strategy.strategy", strategy, validate_qualified_name(strategy));
         } else if strategy != "OldestEmulationVersion" {
             e.unsupported("spec.strategy.strategy", &json!(strategy), &["OldestEmulationVersion"]);
         }
@@ -82,8 +82,8 @@ fn validate_taints(e: &mut Errors, object: &Value) {
         // kube-apiserver reports taints under this path.
         let path = format!("metadata.taints[{index}]");
         let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));
-        e.push_name_errors(&format!("{path}.key"), key, qualified_name(key));
-        let reasons = label_value(value);
+        e.push_name_errors(&format!("{path}.key"), key, validate_qualified_name(key));
+        let reasons = validate_label_value(value);
         if !reasons.is_empty() {
             e.invalid(format!("{path}.value"), &json!(value), reasons.join(";"));
         }
@@ -144,7 +144,7 @@ pub(super) fn validate_signing_request(e: &mut Errors, object: &Value) {
     } else {
         match signer.split_once('/') {
             Some((domain, path)) if !path.is_empty() => {
-                e.push_name_errors("spec.signerName", domain, dns1123_subdomain(domain));
+                e.push_name_errors("spec.signerName", domain, validate_dns1123_subdomain(domain));
                 if !domain.contains('.') {
                     e.invalid(
                         "spec.signerName",
@@ -266,7 +266,7 @@ pub(super) fn validate_runtime_class(e: &mut Errors, object: &Value) {
     if handler.is_empty() {
         e.required("handler", "");
     } else {
-        e.push_name_errors("handler", handler, dns1123_label(handler));
+        e.push_name_errors("handler", handler, validate_dns1123_label(handler));
     }
     if is_set(object, "overhead") {
         let limits = json!({"limits": at(object, "overhead.podFixed")});
@@ -299,7 +299,7 @@ pub(super) fn validate_finalizers(e: &mut Errors, object: &Value, indexed: bool)
     for (index, finalizer) in items(object, "spec.finalizers").iter().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();
         let path = if indexed { format!("spec.finalizers[{index}]") } else { "spec.finalizers".to_owned() };
-        let reasons = qualified_name(name);
+        let reasons = validate_qualified_name(name);
         // Both the generic and the core validation report this error.
         let times = if reasons.is_empty() { 2 } else { 1 };
         e.push_name_errors(&path, name, reasons);

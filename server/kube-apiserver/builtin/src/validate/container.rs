@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::mount::{self, Volumes};
 use super::{
-    Errors, Value, at, dns1123_label, env, flag, is_set, is_unset, items, json, number, port_name_errors,
-    port_number_error, probe, qualified_name, resources, text, windows,
+    Errors, Value, at, env, flag, is_set, is_unset, items, json, number, port_name_errors, port_number_error, probe,
+    resources, text, validate_dns1123_label, validate_qualified_name, windows,
 };
 
 /// Type of a container, by the list of the pod that contains it.
@@ -177,7 +177,7 @@ fn validate_common_fields(e: &mut Errors, container: &Value, pod: &Pod<'_>, path
     if name.is_empty() {
         e.required(format!("{path}.name"), "");
     } else {
-        e.push_name_errors(&format!("{path}.name"), name, dns1123_label(name));
+        e.push_name_errors(&format!("{path}.name"), name, validate_dns1123_label(name));
     }
     if text(container, "image").is_empty() {
         e.required(format!("{path}.image"), "");
@@ -320,9 +320,9 @@ pub(super) fn validate_object_field_selector(e: &mut Errors, reference: &Value, 
     let subscript = field.split_once("['").and_then(|(head, rest)| Some((head, rest.strip_suffix("']")?)));
     match subscript {
         Some(("metadata.annotations", key)) => {
-            return e.push_name_errors(path, &key.to_lowercase(), qualified_name(&key.to_lowercase()));
+            return e.push_name_errors(path, &key.to_lowercase(), validate_qualified_name(&key.to_lowercase()));
         }
-        Some(("metadata.labels", key)) => return e.push_name_errors(path, key, qualified_name(key)),
+        Some(("metadata.labels", key)) => return e.push_name_errors(path, key, validate_qualified_name(key)),
         Some(_) => {
             let reason = format!("error converting fieldPath: field label does not support subscript: {field}");
             return e.invalid(field_path, &json!(field), reason);

@@ -3,8 +3,8 @@
 
 use super::selector::validate_label_selector;
 use super::{
-    Errors, Value, at, dns1123_subdomain, fields, go, is_set, items, json, number, persistent_volume, qualified_name,
-    storage, text, volume,
+    Errors, Value, at, fields, go, is_set, items, json, number, persistent_volume, storage, text,
+    validate_dns1123_subdomain, validate_qualified_name, volume,
 };
 
 const FS_GROUP_POLICIES: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
@@ -151,7 +151,7 @@ fn validate_csi_node(e: &mut Errors, drivers: &[Value]) {
                 e.duplicate(&path, key);
             }
             let key = key.as_str().unwrap_or_default();
-            e.push_name_errors(&path, key, qualified_name(key));
+            e.push_name_errors(&path, key, validate_qualified_name(key));
         }
     }
 }
@@ -173,9 +173,9 @@ fn validate_volume_attachment(e: &mut Errors, spec: &Value) {
         ),
     }
     let node = text(spec, "nodeName");
-    e.push_name_errors("spec.nodeName", node, dns1123_subdomain(node));
+    e.push_name_errors("spec.nodeName", node, validate_dns1123_subdomain(node));
     if let Some(name) = at(spec, "source.persistentVolumeName").as_str() {
-        e.push_name_errors("spec.source.persistentVolumeName", name, dns1123_subdomain(name));
+        e.push_name_errors("spec.source.persistentVolumeName", name, validate_dns1123_subdomain(name));
     }
 }
 
@@ -184,7 +184,7 @@ fn validate_storage_capacity(e: &mut Errors, object: &Value) {
         validate_label_selector(e, at(object, "nodeTopology"), "nodeTopology");
     }
     let class = text(object, "storageClassName");
-    e.push_name_errors("storageClassName", class, dns1123_subdomain(class));
+    e.push_name_errors("storageClassName", class, validate_dns1123_subdomain(class));
     let amount = at(object, "capacity");
     if super::resources::amount(amount).is_some_and(|amount| amount.sign() < 0) {
         e.invalid("capacity", amount, "must be greater than or equal to 0");

@@ -2,8 +2,8 @@
 
 use super::container::{validate_object_field_selector, validate_resource_field_ref};
 use super::{
-    Errors, FieldError, FieldErrorKind, Value, at, config, dns1123_label, dns1123_subdomain, is_set, is_unset, items,
-    json, mount, text,
+    Errors, FieldError, FieldErrorKind, Value, at, config, is_set, is_unset, items, json, mount, text,
+    validate_dns1123_label, validate_dns1123_subdomain,
 };
 
 const ENV_FIELDS: [&str; 9] = [
@@ -54,7 +54,7 @@ pub(super) fn validate_environment(e: &mut Errors, container: &Value, path: &str
                 if name.is_empty() {
                     e.required(field, "");
                 } else {
-                    e.push_name_errors(&field, name, dns1123_subdomain(name));
+                    e.push_name_errors(&field, name, validate_dns1123_subdomain(name));
                 }
             }
         }
@@ -82,7 +82,7 @@ fn validate_value_from(e: &mut Errors, variable: &Value, path: &str) {
             sources += 1;
             let (path, reference) = (format!("{path}.{kind}"), at(source, kind));
             let name = text(reference, "name");
-            e.push_name_errors(&format!("{path}.name"), name, dns1123_subdomain(name));
+            e.push_name_errors(&format!("{path}.name"), name, validate_dns1123_subdomain(name));
             let key = text(reference, "key");
             if key.is_empty() {
                 e.required(format!("{path}.key"), "");
@@ -118,7 +118,7 @@ fn validate_file_key_ref(e: &mut Errors, reference: &Value, path: &str) {
     if volume.is_empty() {
         e.required(format!("{path}.volumeName"), "");
     } else {
-        e.push_name_errors(&format!("{path}.volumeName"), volume, dns1123_label(volume));
+        e.push_name_errors(&format!("{path}.volumeName"), volume, validate_dns1123_label(volume));
     }
     if file.is_empty() {
         e.required(format!("{path}.path"), "");

@@ -1,6 +1,6 @@
 //! Validation of events in both of their API groups. Has no side effects.
 
-use super::{Errors, Value, are_equal, at, go, is_unset, json, qualified_name, text};
+use super::{Errors, Value, are_equal, at, go, is_unset, json, text, validate_qualified_name};
 
 /// Maximum lengths of the texts of an event.
 const MAX_FIELD_BYTES: usize = 128;
@@ -84,7 +84,7 @@ fn validate_reporter(e: &mut Errors, group: &str, object: &Value) {
     if controller.is_empty() {
         e.required(field, "");
     }
-    e.push_name_errors(field, controller, qualified_name(controller));
+    e.push_name_errors(field, controller, validate_qualified_name(controller));
     for field in ["reportingInstance", "action", "reason"] {
         let value = text(object, field);
         if value.is_empty() {

@@ -1,7 +1,9 @@
 //! Validation of flow schemas and priority levels. They are stored for clients only; this server limits requests in
 //! another way.
 
-use super::{Errors, Value, at, dns1123_label, dns1123_subdomain, go, is_set, items, json, number, text};
+use super::{
+    Errors, Value, at, go, is_set, items, json, number, text, validate_dns1123_label, validate_dns1123_subdomain,
+};
 
 const SUBJECTS: [(&str, &str); 3] = [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
 const VERBS: [&str; 9] = ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
@@ -33,7 +35,7 @@ pub(super) fn validate_flow_schema(e: &mut Errors, object: &Value) {
     if level.is_empty() {
         e.required(field, "must reference a priority level");
     } else {
-        e.push_name_errors(field, level, dns1123_subdomain(level));
+        e.push_name_errors(field, level, validate_dns1123_subdomain(level));
     }
     for (index, rule) in items(spec, "rules").iter().enumerate() {
         validate_rule(e, rule, &format!("spec.rules[{index}]"));
@@ -74,13 +76,13 @@ fn validate_subject(e: &mut Errors, subject: &Value, path: &str) {
         if name.is_empty() {
             e.required(format!("{member_path}.name"), "");
         } else if kind == "ServiceAccount" && name != "*" {
-            e.push_name_errors(&format!("{member_path}.name"), name, dns1123_subdomain(name));
+            e.push_name_errors(&format!("{member_path}.name"), name, validate_dns1123_subdomain(name));
         }
         if kind == "ServiceAccount" {
             let (field, namespace) = (format!("{member_path}.namespace"), text(found, "namespace"));
             match namespace {
                 "" => e.required(field, "must specify namespace for service account"),
-                namespace => e.push_name_errors(&field, namespace, dns1123_label(namespace)),
+                namespace => e.push_name_errors(&field, namespace, validate_dns1123_label(namespace)),
             }
         }
     }
@@ -144,7 +146,7 @@ fn validate_resource_rule(e: &mut Errors, rule: &Value, path: &str) {
     }
     for (index, namespace) in namespaces.iter().enumerate() {
         let name = namespace.as_str().unwrap_or_default();
-        let problems = dns1123_label(name).into_iter();
+        let problems = validate_dns1123_label(name).into_iter();
         let reason =
             problems.map(|reason| format!("each member of this list must be '*' or a DNS-1123 label; {reason}"));
         e.push_name_errors(&format!("{path}.namespaces[{index}]"), name, reason.collect());

@@ -1,8 +1,8 @@
 //! Validation of ingresses and ingress classes.
 
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, is_set, items, json, number, path_segment, port_name_errors,
-    port_number_error, text,
+    Errors, Value, at, is_set, items, json, number, port_name_errors, port_number_error, text, validate_dns1123_label,
+    validate_dns1123_subdomain, validate_path_segment,
 };
 
 const WILDCARD_ERROR: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -25,17 +25,17 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
             if host.contains('*') {
                 e.push_name_errors(&path, host, wildcard_errors(host));
             } else {
-                e.push_name_errors(&path, host, dns1123_subdomain(host));
+                e.push_name_errors(&path, host, validate_dns1123_subdomain(host));
             }
         }
         let secret = text(tls, "secretName");
         if !secret.is_empty() {
-            e.push_name_errors(&format!("spec.tls[{index}].secretName"), secret, dns1123_subdomain(secret));
+            e.push_name_errors(&format!("spec.tls[{index}].secretName"), secret, validate_dns1123_subdomain(secret));
         }
     }
     let class = at(spec, "ingressClassName").as_str();
     if let Some(class) = class {
-        e.push_name_errors("spec.ingressClassName", class, dns1123_subdomain(class));
+        e.push_name_errors("spec.ingressClassName", class, validate_dns1123_subdomain(class));
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) fn validate_class_annotation(e: &mut Errors, object: &Value) {
 }
 
 fn wildcard_errors(host: &str) -> Vec<String> {
-    let valid = host.strip_prefix("*.").is_some_and(|rest| dns1123_subdomain(rest).is_empty());
+    let valid = host.strip_prefix("*.").is_some_and(|rest| validate_dns1123_subdomain(rest).is_empty());
     if valid { Vec::new() } else { vec![WILDCARD_ERROR.to_owned()] }
 }
 
@@ -62,7 +62,7 @@ fn validate_rule(e: &mut Errors, rule: &Value, path: &str) {
         if host.parse::<std::net::IpAddr>().is_ok() {
             e.invalid(format!("{path}.host"), &json!(host), "must be a DNS name, not an IP address");
         }
-        let reason = if host.contains('*') { wildcard_errors(host) } else { dns1123_subdomain(host) };
+        let reason = if host.contains('*') { wildcard_errors(host) } else { validate_dns1123_subdomain(host) };
         e.push_name_errors(&format!("{path}.host"), host, reason);
     }
     if !is_set(rule, "http") {
@@ -123,7 +123,7 @@ fn validate_backend(e: &mut Errors, backend: &Value, path: &str) {
             if name.is_empty() {
                 e.required(format!("{path}.name"), "");
             } else {
-                e.push_name_errors(&format!("{path}.name"), name, dns1123_label(name));
+                e.push_name_errors(&format!("{path}.name"), name, validate_dns1123_label(name));
             }
             let (port, number) = (text(service, "port.name"), number(service, "port.number").unwrap_or(0));
             match (port.is_empty(), number) {
@@ -143,14 +143,14 @@ fn validate_backend(e: &mut Errors, backend: &Value, path: &str) {
 /// `validateIngressTypedLocalObjectReference`.
 fn validate_resource_reference(e: &mut Errors, reference: &Value, path: &str) {
     if let Some(group) = at(reference, "apiGroup").as_str() {
-        e.push_name_errors(&format!("{path}.apiGroup"), group, dns1123_subdomain(group));
+        e.push_name_errors(&format!("{path}.apiGroup"), group, validate_dns1123_subdomain(group));
     }
     for field in ["kind", "name"] {
         let (value, path) = (text(reference, field), format!("{path}.{field}"));
         if value.is_empty() {
             e.required(path, "");
         } else {
-            e.push_name_errors(&path, value, path_segment(value, false));
+            e.push_name_errors(&path, value, validate_path_segment(value, false));
         }
     }
 }
@@ -163,7 +163,7 @@ pub(super) fn validate_domain_prefixed_path(e: &mut Errors, field: &str, value: 
     }
     match value.split_once('/') {
         Some((host, path)) if !host.is_empty() && !path.is_empty() => {
-            e.push_name_errors(field, host, dns1123_subdomain(host));
+            e.push_name_errors(field, host, validate_dns1123_subdomain(host));
             if !path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b)) {
                 e.invalid(field, &json!(path), PATH);
             }
@@ -187,7 +187,7 @@ pub(super) fn validate_ingress_class(e: &mut Errors, object: &Value) {
     const NAMESPACE: &str = "spec.parameters.namespace";
     match (text(parameters, "scope"), namespace) {
         ("Namespace", None) => e.required(NAMESPACE, "`parameters.scope` is set to 'Namespace'"),
-        ("Namespace", Some(name)) => e.push_name_errors(NAMESPACE, name, dns1123_label(name)),
+        ("Namespace", Some(name)) => e.push_name_errors(NAMESPACE, name, validate_dns1123_label(name)),
         ("Cluster", Some(_)) => e.forbidden(NAMESPACE, "`parameters.scope` is set to 'Cluster'"),
         ("Cluster", None) => {}
         _ if !is_set(parameters, "scope") => e.required("spec.parameters.scope", ""),

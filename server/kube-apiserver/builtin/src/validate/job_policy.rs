@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::job_indexes::count_indexes;
-use super::{Errors, FieldError, FieldErrorKind, Value, at, is_set, items, json, number, qualified_name, text};
+use super::{
+    Errors, FieldError, FieldErrorKind, Value, at, is_set, items, json, number, text, validate_qualified_name,
+};
 
 const MAX_RULES: usize = 20;
 /// Longest list of indexes in bytes.
@@ -69,7 +71,7 @@ fn validate_pod_conditions(e: &mut Errors, conditions: &[Value], path: &str) {
     }
     for (index, condition) in conditions.iter().enumerate() {
         let (path, kind) = (format!("{path}[{index}]"), text(condition, "type"));
-        e.push_name_errors(&format!("{path}.type"), kind, qualified_name(kind));
+        e.push_name_errors(&format!("{path}.type"), kind, validate_qualified_name(kind));
         require_one_of(e, &format!("{path}.status"), at(condition, "status"), &["False", "True", "Unknown"]);
     }
 }

@@ -3,7 +3,8 @@
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{
-    dns1123_label, dns1123_subdomain, label_value, path_segment, qualified_name,
+    validate_dns1123_label, validate_dns1123_subdomain, validate_label_value, validate_path_segment,
+    validate_qualified_name,
 };
 use crowsnest_registry::strategy::RequestContext;
 use crowsnest_registry::validation::validate_labels;
@@ -291,13 +292,13 @@ pub(super) fn name_errors(group: &str, kind: &str, name: &str, prefix: bool) -> 
     let ends_with_dash = prefix && name.len() > 1 && name.ends_with('-');
     let checked_name = if ends_with_dash { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
     match (group, kind) {
-        ("", "Service" | "Namespace") | ("apps", "StatefulSet") => dns1123_label(&checked_name),
+        ("", "Service" | "Namespace") | ("apps", "StatefulSet") => validate_dns1123_label(&checked_name),
         ("networking.k8s.io", "IPAddress") => addresses::address_error(name).into_iter().collect(),
         ("rbac.authorization.k8s.io", _)
         | ("", "Event")
         | ("policy", "PodDisruptionBudget")
-        | ("certificates.k8s.io", "CertificateSigningRequest") => path_segment(name, prefix),
-        _ => dns1123_subdomain(&checked_name),
+        | ("certificates.k8s.io", "CertificateSigningRequest") => validate_path_segment(name, prefix),
+        _ => validate_dns1123_subdomain(&checked_name),
     }
 }
 

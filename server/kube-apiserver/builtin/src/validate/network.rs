@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use super::selector::validate_label_selector;
 use super::{
-    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, is_set, items, json, label_value, number,
-    port_number_error, qualified_name, text, validate_port,
+    Errors, Value, addresses, at, is_set, items, json, number, port_number_error, text, validate_dns1123_label,
+    validate_dns1123_subdomain, validate_label_value, validate_port, validate_qualified_name,
 };
 
 pub(super) const IP_ERROR: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
@@ -54,10 +54,10 @@ pub(super) fn validate_endpoints(e: &mut Errors, object: &Value) {
                 addresses::validate_legacy_address(e, &format!("{path}.ip"), &ip);
                 let host = text(entry, "hostname");
                 if !host.is_empty() {
-                    e.push_name_errors(&format!("{path}.hostname"), host, dns1123_label(host));
+                    e.push_name_errors(&format!("{path}.hostname"), host, validate_dns1123_label(host));
                 }
                 if let Some(node) = at(entry, "nodeName").as_str() {
-                    e.push_name_errors(&format!("{path}.nodeName"), node, dns1123_subdomain(node));
+                    e.push_name_errors(&format!("{path}.nodeName"), node, validate_dns1123_subdomain(node));
                 }
                 validate_non_special_ip(e, &format!("{path}.ip"), &ip);
             }
@@ -69,7 +69,7 @@ pub(super) fn validate_endpoints(e: &mut Errors, object: &Value) {
             if name.is_empty() && ports.len() > 1 {
                 e.required(format!("{path}.name"), "");
             } else if !name.is_empty() {
-                e.push_name_errors(&format!("{path}.name"), name, dns1123_label(name));
+                e.push_name_errors(&format!("{path}.name"), name, validate_dns1123_label(name));
             }
             let number = number(entry, "port").unwrap_or(0);
             if let Some(reason) = port_number_error(number) {
@@ -77,7 +77,7 @@ pub(super) fn validate_endpoints(e: &mut Errors, object: &Value) {
             }
             e.one_of(&format!("{path}.protocol"), at(entry, "protocol"), &["SCTP", "TCP", "UDP"]);
             if let Some(protocol) = at(entry, "appProtocol").as_str() {
-                e.push_name_errors(&format!("{path}.appProtocol"), protocol, qualified_name(protocol));
+                e.push_name_errors(&format!("{path}.appProtocol"), protocol, validate_qualified_name(protocol));
             }
         }
     }
@@ -106,7 +106,7 @@ pub(super) fn validate_endpoint_slice(e: &mut Errors, object: &Value) {
     for (index, entry) in ports.iter().enumerate() {
         let (name, path) = (text(entry, "name"), format!("ports[{index}]"));
         if !name.is_empty() {
-            e.push_name_errors(&format!("{path}.name"), name, dns1123_label(name));
+            e.push_name_errors(&format!("{path}.name"), name, validate_dns1123_label(name));
         }
         if names.contains(&name) {
             e.duplicate(format!("{path}.name"), &json!(name));
@@ -118,7 +118,7 @@ pub(super) fn validate_endpoint_slice(e: &mut Errors, object: &Value) {
             e.one_of(&format!("{path}.protocol"), at(entry, "protocol"), &["SCTP", "TCP", "UDP"]);
         }
         if let Some(protocol) = at(entry, "appProtocol").as_str() {
-            e.push_name_errors(&format!("{path}.appProtocol"), protocol, qualified_name(protocol));
+            e.push_name_errors(&format!("{path}.appProtocol"), protocol, validate_qualified_name(protocol));
         }
     }
 }
@@ -153,15 +153,15 @@ fn validate_endpoint(e: &mut Errors, endpoint: &Value, kind: &str, path: &str) {
         }
     }
     if let Some(node) = at(endpoint, "nodeName").as_str() {
-        e.push_name_errors(&format!("{path}.nodeName"), node, dns1123_subdomain(node));
+        e.push_name_errors(&format!("{path}.nodeName"), node, validate_dns1123_subdomain(node));
     }
     if let Some(host) = at(endpoint, "hostname").as_str() {
-        e.push_name_errors(&format!("{path}.hostname"), host, dns1123_label(host));
+        e.push_name_errors(&format!("{path}.hostname"), host, validate_dns1123_label(host));
     }
     for hint in ["forZones", "forNodes"] {
         for (index, one) in items(endpoint, &format!("hints.{hint}")).iter().enumerate() {
             let name = text(one, "name");
-            e.push_name_errors(&format!("{path}.hints.{hint}[{index}].name"), name, label_value(name));
+            e.push_name_errors(&format!("{path}.hints.{hint}[{index}].name"), name, validate_label_value(name));
         }
     }
 }
@@ -172,7 +172,7 @@ fn validate_domain_name(e: &mut Errors, field: &str, name: &str) {
     if name.is_empty() {
         return e.required(field, "");
     }
-    let reasons = dns1123_subdomain(name);
+    let reasons = validate_dns1123_subdomain(name);
     if !reasons.is_empty() {
         return e.push_name_errors(field, name, reasons);
     }
@@ -180,7 +180,7 @@ fn validate_domain_name(e: &mut Errors, field: &str, name: &str) {
         e.invalid(field, &json!(name), "should be a domain with at least two segments separated by dots");
     }
     for label in name.split('.') {
-        e.push_name_errors(field, label, dns1123_label(label));
+        e.push_name_errors(field, label, validate_dns1123_label(label));
     }
 }
 

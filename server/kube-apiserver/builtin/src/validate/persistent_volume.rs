@@ -6,7 +6,8 @@ use super::resources::amount;
 use super::selector::validate_node_selector;
 use super::storage::validate_access_modes;
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, go, is_set, items, text, volume, volume_sources,
+    Errors, Value, at, fields, go, is_set, items, text, validate_dns1123_label, validate_dns1123_subdomain, volume,
+    volume_sources,
 };
 use crate::object;
 
@@ -79,7 +80,7 @@ fn validate_spec(e: &mut Errors, spec: &Value) {
     validate_reclaim_policy(e, spec, "spec");
     let class = text(spec, "storageClassName");
     if !class.is_empty() {
-        e.push_name_errors("spec.storageClassName", class, dns1123_subdomain(class));
+        e.push_name_errors("spec.storageClassName", class, validate_dns1123_subdomain(class));
     }
     e.optional_one_of("spec.volumeMode", at(spec, "volumeMode"), &["Block", "Filesystem"]);
     validate_attributes_class(e, spec, "spec");
@@ -100,7 +101,7 @@ fn validate_attributes_class(e: &mut Errors, spec: &Value, path: &str) {
     if class.is_empty() {
         e.required(field, "an empty string is disallowed");
     } else {
-        e.push_name_errors(&field, class, dns1123_subdomain(class));
+        e.push_name_errors(&field, class, validate_dns1123_subdomain(class));
     }
     if !is_set(spec, "csi") {
         e.required(format!("{path}.csi"), "has to be specified when using volumeAttributesClassName");
@@ -205,14 +206,18 @@ fn validate_secret_references(e: &mut Errors, source: &Value, path: &str) {
         let (secret, path) = (at(source, &field), format!("{path}.{field}"));
         volume::require_fields(e, secret, &["name"], &path);
         if !text(secret, "name").is_empty() {
-            e.push_name_errors(&format!("{path}.name"), text(secret, "name"), dns1123_subdomain(text(secret, "name")));
+            e.push_name_errors(
+                &format!("{path}.name"),
+                text(secret, "name"),
+                validate_dns1123_subdomain(text(secret, "name")),
+            );
         }
         volume::require_fields(e, secret, &["namespace"], &path);
         if !text(secret, "namespace").is_empty() {
             e.push_name_errors(
                 &format!("{path}.namespace"),
                 text(secret, "namespace"),
-                dns1123_label(text(secret, "namespace")),
+                validate_dns1123_label(text(secret, "namespace")),
             );
         }
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::container::{self, ContainerType};
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, env, fields, is_set, items, json, number, pod_context,
-    qualified_name, resources, scheduling, text, validate_labels, volume,
+    Errors, Value, at, env, fields, is_set, items, json, number, pod_context, resources, scheduling, text,
+    validate_dns1123_label, validate_dns1123_subdomain, validate_labels, validate_qualified_name, volume,
 };
 
 /// Annotation of mirror pods, which represent static pods of a kubelet.
@@ -115,7 +115,11 @@ pub(super) fn validate_pod_spec(e: &mut Errors, spec: &Value, name: Option<&str>
     pod_context::validate_dns_config(e, spec, path);
     for (index, gate) in items(spec, "readinessGates").iter().enumerate() {
         let name = text(gate, "conditionType");
-        e.push_name_errors(&format!("{path}.readinessGates[{index}].conditionType"), name, qualified_name(name));
+        e.push_name_errors(
+            &format!("{path}.readinessGates[{index}].conditionType"),
+            name,
+            validate_qualified_name(name),
+        );
     }
     scheduling::validate_scheduling_gates(e, spec, path);
     scheduling::validate_topology_spread(e, spec, path);
@@ -126,7 +130,7 @@ pub(super) fn validate_pod_spec(e: &mut Errors, spec: &Value, name: Option<&str>
     for field in ["priorityClassName", "runtimeClassName"] {
         let class = text(spec, field);
         if !class.is_empty() {
-            e.push_name_errors(&format!("{path}.{field}"), class, dns1123_subdomain(class));
+            e.push_name_errors(&format!("{path}.{field}"), class, validate_dns1123_subdomain(class));
         }
     }
     e.optional_one_of(
@@ -149,11 +153,11 @@ pub(super) fn validate_pod_spec(e: &mut Errors, spec: &Value, name: Option<&str>
 fn validate_names_and_deadline(e: &mut Errors, spec: &Value, path: &str) {
     let account = text(spec, "serviceAccountName");
     if !account.is_empty() {
-        e.push_name_errors(&format!("{path}.serviceAccountName"), account, dns1123_subdomain(account));
+        e.push_name_errors(&format!("{path}.serviceAccountName"), account, validate_dns1123_subdomain(account));
     }
     let node = text(spec, "nodeName");
     if !node.is_empty() {
-        e.push_name_errors(&format!("{path}.nodeName"), node, dns1123_subdomain(node));
+        e.push_name_errors(&format!("{path}.nodeName"), node, validate_dns1123_subdomain(node));
     }
     if let Some(seconds) = number(spec, "activeDeadlineSeconds").filter(|s| !(1..=i64::from(i32::MAX)).contains(s)) {
         e.invalid(
@@ -165,7 +169,7 @@ fn validate_names_and_deadline(e: &mut Errors, spec: &Value, path: &str) {
     for field in ["hostname", "subdomain"] {
         let name = text(spec, field);
         if !name.is_empty() {
-            e.push_name_errors(&format!("{path}.{field}"), name, dns1123_label(name));
+            e.push_name_errors(&format!("{path}.{field}"), name, validate_dns1123_label(name));
         }
     }
 }

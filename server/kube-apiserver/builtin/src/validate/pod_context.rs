@@ -8,7 +8,8 @@ use regex::Regex;
 
 use super::container;
 use super::{
-    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, flag, go, is_set, items, json, number, text,
+    Errors, Value, addresses, at, flag, go, is_set, items, json, number, text, validate_dns1123_label,
+    validate_dns1123_subdomain,
 };
 
 /// Pattern of sysctl names as kube-apiserver prints it.
@@ -147,7 +148,7 @@ pub(super) fn validate_host_aliases(e: &mut Errors, spec: &Value, path: &str) {
         addresses::validate_legacy_address(e, &format!("{path}.ip"), at(alias, "ip"));
         for (index, name) in items(alias, "hostnames").iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
-            e.push_name_errors(&format!("{path}.hostnames[{index}]"), name, dns1123_subdomain(name));
+            e.push_name_errors(&format!("{path}.hostnames[{index}]"), name, validate_dns1123_subdomain(name));
         }
     }
 }
@@ -188,7 +189,7 @@ pub(super) fn validate_resource_claims(e: &mut Errors, spec: &Value, path: &str)
         } else if !seen.insert(name) {
             e.duplicate(format!("{path}.name"), &json!(name));
         } else {
-            e.push_name_errors(&format!("{path}.name"), name, dns1123_label(name));
+            e.push_name_errors(&format!("{path}.name"), name, validate_dns1123_label(name));
         }
         let reason = match (is_set(claim, "resourceClaimName"), is_set(claim, "resourceClaimTemplateName")) {
             (true, true) => Some("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"),
@@ -200,7 +201,7 @@ pub(super) fn validate_resource_claims(e: &mut Errors, spec: &Value, path: &str)
         }
         for field in ["resourceClaimName", "resourceClaimTemplateName"] {
             if let Some(name) = at(claim, field).as_str() {
-                e.push_name_errors(&format!("{path}.{field}"), name, dns1123_subdomain(name));
+                e.push_name_errors(&format!("{path}.{field}"), name, validate_dns1123_subdomain(name));
             }
         }
     }

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use super::pod::validate_annotations;
-use super::{Errors, Value, addresses, at, dns1123_subdomain, go, items, number, qualified_name, text};
+use super::{
+    Errors, Value, addresses, at, go, items, number, text, validate_dns1123_subdomain, validate_qualified_name,
+};
 
 const NOT_NEGATIVE: &str = "must be a non-negative integer";
 
@@ -16,7 +18,7 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
             e.invalid(format!("{path}.observedGeneration"), at(condition, "observedGeneration"), NOT_NEGATIVE);
         }
         if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
-            e.push_name_errors(&format!("{path}.Type"), kind, qualified_name(kind));
+            e.push_name_errors(&format!("{path}.Type"), kind, validate_qualified_name(kind));
         }
     }
     if text(old, "spec.nodeName") != text(new, "spec.nodeName") {
@@ -24,7 +26,7 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
     }
     let nominated = text(new, "status.nominatedNodeName");
     if !nominated.is_empty() && nominated != text(old, "status.nominatedNodeName") {
-        e.push_name_errors("status.nominatedNodeName", nominated, dns1123_subdomain(nominated));
+        e.push_name_errors("status.nominatedNodeName", nominated, validate_dns1123_subdomain(nominated));
         if !text(old, "spec.nodeName").is_empty() {
             e.forbidden("status.nominatedNodeName", "may not be set on pods that are already bound to a node");
         }
@@ -65,7 +67,7 @@ fn validate_container_transitions(e: &mut Errors, old: &Value, new: &Value, list
         };
         let Some(after) = items(new, &path).iter().find(|after| text(after, "name") == name) else { continue };
         let container = items(spec, containers).iter().find(|container| text(container, "name") == name);
-        let may_run_again = container.is_some_and(|container| restarts(container, spec, code.unwrap_or(0)));
+        let may_run_again = container.is_some_and(|container| should_restart(container, spec, code.unwrap_or(0)));
         if at(after, "state.terminated").is_null() && !may_run_again {
             e.forbidden(format!("{path}[{index}].state"), "may not be transitioned to non-terminated state");
         }
@@ -73,7 +75,7 @@ fn validate_container_transitions(e: &mut Errors, old: &Value, new: &Value, list
 }
 
 /// `ContainerShouldRestart`: the container's restart rules, its restart policy, then that of the pod.
-fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
+fn should_restart(container: &Value, spec: &Value, code: i64) -> bool {
     let applies = |rule: &&Value| {
         let is_listed = items(rule, "exitCodes.values").iter().any(|value| value.as_i64() == Some(code));
         match text(rule, "exitCodes.operator") {

@@ -5,7 +5,7 @@ use crowsnest_apimachinery::quantity::Quantity;
 use super::resources::{
     allows_overcommit, amount, validate_container_resource_name, validate_resource_name, validate_resource_value,
 };
-use super::{Errors, FieldError, FieldErrorKind, Value, fields, items, json, qualified_name, text};
+use super::{Errors, FieldError, FieldErrorKind, Value, fields, items, json, text, validate_qualified_name};
 
 const SCOPES: [&str; 7] = [
     "BestEffort",
@@ -123,7 +123,7 @@ pub(super) fn validate_limit_range(e: &mut Errors, object: &Value) {
     for (index, limit) in items(object, "spec.limits").iter().enumerate() {
         let path = format!("spec.limits[{index}]");
         let kind = text(limit, "type");
-        let reasons = qualified_name(kind);
+        let reasons = validate_qualified_name(kind);
         let is_standard = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") || kind.contains('/');
         if !reasons.is_empty() {
             e.push_name_errors(&format!("{path}.type"), kind, reasons);

@@ -3,7 +3,7 @@
 use crowsnest_apimachinery::selector::Selector;
 
 use super::selector::validate_label_selector;
-use super::{Errors, Value, at, items, json, path_segment, text};
+use super::{Errors, Value, at, items, json, text, validate_path_segment};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -74,7 +74,7 @@ fn validate_role_binding(e: &mut Errors, namespaced: bool, object: &Value) {
     if name.is_empty() {
         e.required("roleRef.name", "");
     } else {
-        e.push_name_errors("roleRef.name", name, path_segment(name, false));
+        e.push_name_errors("roleRef.name", name, validate_path_segment(name, false));
     }
     for (index, subject) in items(object, "subjects").iter().enumerate() {
         let path = format!("subjects[{index}]");
@@ -85,7 +85,7 @@ fn validate_role_binding(e: &mut Errors, namespaced: bool, object: &Value) {
         let expected_group = match kind {
             "ServiceAccount" => {
                 if !name.is_empty() {
-                    e.push_name_errors(&format!("{path}.name"), name, super::dns1123_subdomain(name));
+                    e.push_name_errors(&format!("{path}.name"), name, super::validate_dns1123_subdomain(name));
                 }
                 if !namespaced && text(subject, "namespace").is_empty() {
                     e.required(format!("{path}.namespace"), "");

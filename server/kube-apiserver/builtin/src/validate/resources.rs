@@ -2,7 +2,7 @@
 
 use crowsnest_apimachinery::quantity::Quantity;
 
-use super::{Errors, Value, at, dns1123_label, fields, items, json, qualified_name, text};
+use super::{Errors, Value, at, fields, items, json, text, validate_dns1123_label, validate_qualified_name};
 
 const STANDARD_RESOURCES: [&str; 12] = [
     "cpu",
@@ -37,7 +37,7 @@ pub(super) fn amount(value: &Value) -> Option<Quantity> {
 /// `validateResourceName`.
 pub(super) fn validate_resource_name(e: &mut Errors, name: &str, path: &str) -> bool {
     let before = e.0.len();
-    let reasons = qualified_name(name);
+    let reasons = validate_qualified_name(name);
     let is_malformed = !reasons.is_empty();
     e.push_name_errors(path, name, reasons);
     let is_standard = STANDARD_RESOURCES.contains(&name)
@@ -69,7 +69,9 @@ pub(super) fn allows_overcommit(name: &str) -> bool {
 
 /// `IsExtendedResourceName`.
 fn is_extended(name: &str) -> bool {
-    !is_native(name) && !name.starts_with("requests.") && qualified_name(&format!("requests.{name}")).is_empty()
+    !is_native(name)
+        && !name.starts_with("requests.")
+        && validate_qualified_name(&format!("requests.{name}")).is_empty()
 }
 
 pub(super) fn validate_container_resource_name(e: &mut Errors, name: &str, path: &str) {
@@ -201,7 +203,7 @@ fn validate_claims(e: &mut Errors, resources: &Value, pod: Option<&Value>, path:
             e.duplicate(&path, &json!(name));
         } else {
             if !request.is_empty() {
-                e.push_name_errors(&format!("{path}.request"), request, dns1123_label(request));
+                e.push_name_errors(&format!("{path}.request"), request, validate_dns1123_label(request));
             }
             let prefix = format!("{name}/");
             if seen.contains(&key) {

@@ -3,8 +3,8 @@
 
 use super::selector::{validate_label_selector, validate_node_selector, validate_preferred_term};
 use super::{
-    Errors, FieldError, FieldErrorKind, Value, at, dns1123_label, fields, is_set, items, json, label_value, number,
-    qualified_name, text,
+    Errors, FieldError, FieldErrorKind, Value, at, fields, is_set, items, json, number, text, validate_dns1123_label,
+    validate_label_value, validate_qualified_name,
 };
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -46,14 +46,14 @@ fn validate_pod_affinity_term(e: &mut Errors, term: &Value, path: &str) {
     validate_label_selector(e, at(term, "namespaceSelector"), &format!("{path}.namespaceSelector"));
     for namespace in items(term, "namespaces") {
         let name = namespace.as_str().unwrap_or_default();
-        e.push_name_errors(&format!("{path}.namespace"), name, dns1123_label(name));
+        e.push_name_errors(&format!("{path}.namespace"), name, validate_dns1123_label(name));
     }
     validate_match_label_keys(e, term, path);
     let key = text(term, "topologyKey");
     if key.is_empty() {
         e.required(format!("{path}.topologyKey"), "can not be empty");
     }
-    e.push_name_errors(&format!("{path}.topologyKey"), key, qualified_name(key));
+    e.push_name_errors(&format!("{path}.topologyKey"), key, validate_qualified_name(key));
 }
 
 /// `ValidateMatchLabelKeysAndMismatchLabelKeys`. The values of these labels have already been merged into the selector.
@@ -67,7 +67,7 @@ fn validate_match_label_keys(e: &mut Errors, term: &Value, path: &str) {
         }
         for (index, key) in keys.iter().enumerate() {
             let key = key.as_str().unwrap_or_default();
-            e.push_name_errors(&format!("{path}.{list}[{index}]"), key, qualified_name(key));
+            e.push_name_errors(&format!("{path}.{list}[{index}]"), key, validate_qualified_name(key));
         }
     }
     let keys = items(term, "matchLabelKeys");
@@ -91,7 +91,7 @@ pub(super) fn validate_scheduling_gates(e: &mut Errors, spec: &Value, path: &str
     let mut seen: Vec<&str> = Vec::new();
     for (index, gate) in items(spec, "schedulingGates").iter().enumerate() {
         let (name, field) = (text(gate, "name"), format!("{path}.schedulingGates[{index}]"));
-        e.push_name_errors(&field, name, qualified_name(name));
+        e.push_name_errors(&field, name, validate_qualified_name(name));
         if seen.contains(&name) {
             e.duplicate(&field, &json!(name));
         }
@@ -150,7 +150,7 @@ pub(super) fn validate_tolerations(e: &mut Errors, spec: &Value, path: &str) {
         let (key, operator) = (text(toleration, "key"), text(toleration, "operator"));
         let (value, effect) = (text(toleration, "value"), text(toleration, "effect"));
         if !key.is_empty() {
-            e.push_name_errors(&format!("{path}.key"), key, qualified_name(key));
+            e.push_name_errors(&format!("{path}.key"), key, validate_qualified_name(key));
         } else if operator != "Exists" {
             let reason = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
             e.invalid(format!("{path}.operator"), &json!(operator), reason);
@@ -161,7 +161,7 @@ pub(super) fn validate_tolerations(e: &mut Errors, spec: &Value, path: &str) {
         }
         match operator {
             "Equal" | "" => {
-                let reasons = label_value(value);
+                let reasons = validate_label_value(value);
                 if !reasons.is_empty() {
                     e.invalid(format!("{path}.operator"), &json!(value), reasons.join(";"));
                 }

@@ -1,6 +1,8 @@
 //! Validation of label selectors and node selectors.
 
-use super::{Errors, Value, dns1123_subdomain, fields, items, json, label_value, qualified_name, text};
+use super::{
+    Errors, Value, fields, items, json, text, validate_dns1123_subdomain, validate_label_value, validate_qualified_name,
+};
 
 /// Validates a label selector into a separate list of errors.
 pub(crate) fn selector_errors(selector: &Value, path: &str) -> Vec<super::FieldError> {
@@ -11,9 +13,9 @@ pub(crate) fn selector_errors(selector: &Value, path: &str) -> Vec<super::FieldE
 
 pub(super) fn validate_label_selector(e: &mut Errors, selector: &Value, path: &str) {
     for (key, value) in fields(selector, "matchLabels") {
-        e.push_name_errors(&format!("{path}.matchLabels"), key, qualified_name(key));
+        e.push_name_errors(&format!("{path}.matchLabels"), key, validate_qualified_name(key));
         let value = value.as_str().unwrap_or_default();
-        e.push_name_errors(&format!("{path}.matchLabels"), value, label_value(value));
+        e.push_name_errors(&format!("{path}.matchLabels"), value, validate_label_value(value));
     }
     for (index, expression) in items(selector, "matchExpressions").iter().enumerate() {
         validate_label_requirement(e, expression, &format!("{path}.matchExpressions[{index}]"));
@@ -33,10 +35,10 @@ fn validate_label_requirement(e: &mut Errors, expression: &Value, path: &str) {
         other => e.invalid(format!("{path}.operator"), &json!(other), "not a valid selector operator"),
     }
     let key = text(expression, "key");
-    e.push_name_errors(&format!("{path}.key"), key, qualified_name(key));
+    e.push_name_errors(&format!("{path}.key"), key, validate_qualified_name(key));
     for (index, value) in values.iter().enumerate() {
         let value = value.as_str().unwrap_or_default();
-        e.push_name_errors(&format!("{path}.values[{index}]"), value, label_value(value));
+        e.push_name_errors(&format!("{path}.values[{index}]"), value, validate_label_value(value));
     }
 }
 
@@ -76,10 +78,10 @@ fn validate_node_selector_term(e: &mut Errors, term: &Value, strict: bool, path:
             other => e.invalid(format!("{path}.operator"), &json!(other), "not a valid selector operator"),
         }
         let key = text(expression, "key");
-        e.push_name_errors(&format!("{path}.key"), key, qualified_name(key));
+        e.push_name_errors(&format!("{path}.key"), key, validate_qualified_name(key));
         for (index, value) in values.iter().enumerate().filter(|_| strict) {
             let value = value.as_str().unwrap_or_default();
-            e.push_name_errors(&format!("{path}.values[{index}]"), value, label_value(value));
+            e.push_name_errors(&format!("{path}.values[{index}]"), value, validate_label_value(value));
         }
     }
     for (index, expression) in items(term, "matchFields").iter().enumerate() {
@@ -100,7 +102,7 @@ fn validate_node_selector_term(e: &mut Errors, term: &Value, strict: bool, path:
         }
         for (index, value) in items(expression, "values").iter().enumerate() {
             let value = value.as_str().unwrap_or_default();
-            e.push_name_errors(&format!("{path}.values[{index}]"), value, dns1123_subdomain(value));
+            e.push_name_errors(&format!("{path}.values[{index}]"), value, validate_dns1123_subdomain(value));
         }
     }
 }

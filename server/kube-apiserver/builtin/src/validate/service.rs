@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use crowsnest_schema::internal_structs::format_internal_struct;
 
 use super::{
-    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, number,
-    port_number_error, text, validate_labels, validate_port,
+    Errors, Value, addresses, at, fields, is_set, items, json, number, port_number_error, text, validate_dns1123_label,
+    validate_dns1123_subdomain, validate_labels, validate_port,
 };
 use crate::service::{is_externally_accessible, needs_cluster_ip, needs_health_check_node_port};
 
@@ -36,7 +36,7 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
             if name.is_empty() {
                 e.required("spec.externalName", "");
             } else {
-                e.push_name_errors("spec.externalName", name, dns1123_subdomain(name));
+                e.push_name_errors("spec.externalName", name, validate_dns1123_subdomain(name));
             }
         }
         _ => {}
@@ -107,7 +107,7 @@ fn validate_ports(e: &mut Errors, spec: &Value) {
                 e.required(format!("{path}.name"), "");
             }
         } else {
-            e.push_name_errors(&format!("{path}.name"), name, dns1123_label(name));
+            e.push_name_errors(&format!("{path}.name"), name, validate_dns1123_label(name));
             if !names.insert(name) {
                 e.duplicate(format!("{path}.name"), &json!(name));
             }
@@ -119,7 +119,7 @@ fn validate_ports(e: &mut Errors, spec: &Value) {
         e.one_of(&format!("{path}.protocol"), at(service_port, "protocol"), &["SCTP", "TCP", "UDP"]);
         validate_port(e, &format!("{path}.targetPort"), at(service_port, "targetPort"));
         if let Some(protocol) = at(service_port, "appProtocol").as_str() {
-            e.push_name_errors(&format!("{path}.appProtocol"), protocol, super::qualified_name(protocol));
+            e.push_name_errors(&format!("{path}.appProtocol"), protocol, super::validate_qualified_name(protocol));
         }
     }
 }
@@ -231,7 +231,7 @@ fn validate_load_balancer(e: &mut Errors, object: &Value, kind: &str) {
     if !class.is_null() && kind != "LoadBalancer" {
         e.forbidden("spec.loadBalancerClass", LOAD_BALANCER_ONLY);
     } else if let Some(name) = class.as_str() {
-        e.push_name_errors("spec.loadBalancerClass", name, super::qualified_name(name));
+        e.push_name_errors("spec.loadBalancerClass", name, super::validate_qualified_name(name));
     }
 }
 
@@ -305,6 +305,8 @@ fn validate_cluster_ip_change(e: &mut Errors, before: &Value, after: &Value) {
     }
 }
 
+/// As in kube-apiserver, errors for a changed family name the first one, and contain the cluster IPs if the number of
+/// families changes.
 fn validate_ip_family_change(e: &mut Errors, before: &Value, after: &Value) {
     let (from, to) = (items(before, "ipFamilies"), items(after, "ipFamilies"));
     const FIRST: &str = "spec.ipFamilies[0]";

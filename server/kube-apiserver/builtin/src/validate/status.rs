@@ -1,10 +1,11 @@
 //! Validation of status updates for kinds whose validation does not include the status.
 
-use crowsnest_apimachinery::names::format::condition_reason;
+use crowsnest_apimachinery::names::format::validate_condition_reason;
 
 use super::resources::{amount, is_native};
 use super::{
-    Errors, FieldError, Value, addresses, at, dns1123_subdomain, fields, is_set, items, json, qualified_name, text,
+    Errors, FieldError, Value, addresses, at, fields, is_set, items, json, text, validate_dns1123_subdomain,
+    validate_qualified_name,
 };
 
 /// Validates the status; `kind` is a built-in kind with a `status` subresource.
@@ -33,7 +34,7 @@ fn validate_conditions(e: &mut Errors, new: &Value) {
         if conditions[..index].iter().any(|other| text(other, "type") == kind) {
             e.duplicate(format!("{path}.type"), &json!(kind));
         }
-        e.push_name_errors(&format!("{path}.type"), kind, qualified_name(kind));
+        e.push_name_errors(&format!("{path}.type"), kind, validate_qualified_name(kind));
         let status = text(condition, "status");
         if !matches!(status, "False" | "True" | "Unknown") {
             e.unsupported(format!("{path}.status"), &json!(status), &["False", "True", "Unknown"]);
@@ -48,7 +49,7 @@ fn validate_conditions(e: &mut Errors, new: &Value) {
         match text(condition, "reason") {
             "" => e.required(format!("{path}.reason"), ""),
             reason => {
-                e.push_name_errors(&format!("{path}.reason"), reason, condition_reason(reason));
+                e.push_name_errors(&format!("{path}.reason"), reason, validate_condition_reason(reason));
                 if reason.len() > 1024 {
                     e.push(FieldError::too_long(format!("{path}.reason"), 1024));
                 }
@@ -107,7 +108,7 @@ fn reject_negative_quantity(e: &mut Errors, field: &str, value: &Value) {
 
 /// True if a claim supports the resource; reports an error otherwise.
 fn validate_claim_resource_name(e: &mut Errors, name: &str, path: &str) -> bool {
-    let problems = qualified_name(name);
+    let problems = validate_qualified_name(name);
     if !problems.is_empty() {
         e.push_name_errors(path, name, problems);
         return false;
@@ -140,7 +141,7 @@ fn validate_load_balancer_ingress(e: &mut Errors, list: &[Value], has_ip_modes: 
         }
         if !host.is_empty() {
             let field = format!("{path}.hostname");
-            e.push_name_errors(&field, host, dns1123_subdomain(host));
+            e.push_name_errors(&field, host, validate_dns1123_subdomain(host));
             if host.parse::<std::net::IpAddr>().is_ok() {
                 e.invalid(field, &json!(host), "must be a DNS name, not an IP address");
             }

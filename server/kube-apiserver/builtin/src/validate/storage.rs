@@ -6,7 +6,8 @@ use super::difference::format_difference;
 use super::resources::amount;
 use super::selector::validate_label_selector;
 use super::{
-    Errors, Value, are_equal, at, dns1123_label, dns1123_subdomain, fields, is_set, items, json, qualified_name, text,
+    Errors, Value, are_equal, at, fields, is_set, items, json, text, validate_dns1123_label,
+    validate_dns1123_subdomain, validate_qualified_name,
 };
 use crate::object;
 
@@ -43,13 +44,17 @@ pub(super) fn validate_claim_spec(e: &mut Errors, spec: &Value, path: &str) {
     }
     let class = text(spec, "storageClassName");
     if !class.is_empty() {
-        e.push_name_errors(&format!("{path}.storageClassName"), class, dns1123_subdomain(class));
+        e.push_name_errors(&format!("{path}.storageClassName"), class, validate_dns1123_subdomain(class));
     }
     e.optional_one_of(&format!("{path}.volumeMode"), at(spec, "volumeMode"), &["Block", "Filesystem"]);
     validate_data_source(e, spec, path);
     let attributes = text(spec, "volumeAttributesClassName");
     if !attributes.is_empty() {
-        e.push_name_errors(&format!("{path}.volumeAttributesClassName"), attributes, dns1123_subdomain(attributes));
+        e.push_name_errors(
+            &format!("{path}.volumeAttributesClassName"),
+            attributes,
+            validate_dns1123_subdomain(attributes),
+        );
     }
 }
 
@@ -71,11 +76,11 @@ fn validate_data_source(e: &mut Errors, spec: &Value, path: &str) {
             e.invalid(&path, &json!(kind), reason);
         }
         if !group.is_empty() {
-            e.push_name_errors(&format!("{path}.apiGroup"), group, dns1123_subdomain(group));
+            e.push_name_errors(&format!("{path}.apiGroup"), group, validate_dns1123_subdomain(group));
         }
         let namespace = text(source, "namespace");
         if field == "dataSourceRef" && !namespace.is_empty() {
-            e.push_name_errors(&format!("{path}.namespace"), namespace, dns1123_label(namespace));
+            e.push_name_errors(&format!("{path}.namespace"), namespace, validate_dns1123_label(namespace));
         }
     }
     let (source, reference) = (at(spec, "dataSource"), at(spec, "dataSourceRef"));
@@ -168,7 +173,7 @@ pub(super) fn validate_provisioner(e: &mut Errors, name: &str, field: &str) {
         e.required(field, "");
     } else {
         let name = name.to_lowercase();
-        e.push_name_errors(field, &name, qualified_name(&name));
+        e.push_name_errors(field, &name, validate_qualified_name(&name));
     }
 }
 
@@ -200,7 +205,7 @@ fn validate_topologies(e: &mut Errors, terms: &[Value]) {
             for (v, value) in values.iter().enumerate().filter(|(v, value)| values[..*v].contains(value)) {
                 e.duplicate(format!("{path}.values[{v}]"), value);
             }
-            e.push_name_errors(&format!("{path}.key"), key, qualified_name(key));
+            e.push_name_errors(&format!("{path}.key"), key, validate_qualified_name(key));
             if expressions[..position].iter().any(|other| text(other, "key") == key) {
                 e.duplicate(format!("{path}.key"), &json!(key));
             }

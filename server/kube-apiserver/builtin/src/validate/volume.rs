@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use super::mount::{self, Volumes};
 use super::{
-    Errors, FieldError, Value, at, container, dns1123_label, dns1123_subdomain, is_set, items, json, number, text,
-    volume_sources,
+    Errors, FieldError, Value, at, container, is_set, items, json, number, text, validate_dns1123_label,
+    validate_dns1123_subdomain, volume_sources,
 };
 
-/// In the order of validation: the first source counts, further ones are errors.
+/// Volume sources in the order of validation: the first one that is set is validated, each further one is an error.
 const SOURCES: [&str; 29] = [
     "hostPath",
     "gitRepo",
@@ -59,7 +59,7 @@ pub(super) fn validate_volumes(e: &mut Errors, spec: &Value, pod: Option<&str>, 
         if name.is_empty() {
             own.required(format!("{path}.name"), "");
         } else {
-            own.push_name_errors(&format!("{path}.name"), name, dns1123_label(name));
+            own.push_name_errors(&format!("{path}.name"), name, validate_dns1123_label(name));
         }
         if volumes.names.contains(name) {
             own.duplicate(format!("{path}.name"), &json!(name));
@@ -108,7 +108,7 @@ fn validate_source(e: &mut Errors, volume: &Value, pod: Option<&str>, path: &str
         {
             let name = text(volume, "name");
             let claim = format!("{pod}-{name}");
-            for reason in dns1123_subdomain(&claim).into_iter().filter(|_| !name.is_empty()) {
+            for reason in validate_dns1123_subdomain(&claim).into_iter().filter(|_| !name.is_empty()) {
                 e.invalid(format!("{path}.name"), &json!(name), format!("PVC name {claim:?}: {reason}"));
             }
         }
@@ -187,7 +187,7 @@ pub(super) fn validate_driver_name(e: &mut Errors, name: &Value, path: &str) {
     if name.len() > 63 {
         e.push(FieldError::too_long(path, 63));
     }
-    e.push_name_errors(path, name, dns1123_subdomain(&name.to_lowercase()));
+    e.push_name_errors(path, name, validate_dns1123_subdomain(&name.to_lowercase()));
 }
 
 fn validate_mode(e: &mut Errors, source: &Value, field: &str, path: &str) {

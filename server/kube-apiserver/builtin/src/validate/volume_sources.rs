@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::volume::require_fields;
-use super::{Errors, Value, at, dns1123_label, is_set, items, json, mount, number, text};
+use super::{Errors, Value, at, is_set, items, json, mount, number, text, validate_dns1123_label};
 
 /// Validates a source that pods and persistent volumes have in common.
 pub(super) fn validate_shared_source(e: &mut Errors, kind: &str, source: &Value, path: &str) {
@@ -89,7 +89,7 @@ fn validate_storage_os(e: &mut Errors, source: &Value, path: &str) {
     for field in ["volumeName", "volumeNamespace"] {
         let name = text(source, field);
         if !name.is_empty() {
-            e.push_name_errors(&format!("{path}.{field}"), name, dns1123_label(name));
+            e.push_name_errors(&format!("{path}.{field}"), name, validate_dns1123_label(name));
         }
     }
     if is_set(source, "secretRef") {

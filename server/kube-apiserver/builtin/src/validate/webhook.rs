@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
-use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
+use crowsnest_apimachinery::names::format::{validate_dns1123_subdomain, validate_qualified_name};
 use crowsnest_apimachinery::webhook::{ServiceReference, validate_review_versions, validate_service, validate_url};
 use crowsnest_registry::admission::expression::{
     AvailableVariables, ExpectedResult, check_expression, check_instantiation,
@@ -44,7 +44,7 @@ fn validate_webhook(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if name.is_empty() {
         errors.push(FieldError::required(name_path, ""));
     } else {
-        let problems = dns1123_subdomain(name);
+        let problems = validate_dns1123_subdomain(name);
         if problems.is_empty() && name.split('.').count() < 3 {
             let detail = "should be a domain with at least three segments separated by dots";
             errors.push(FieldError::invalid(name_path, &Value::from(name), detail));
@@ -193,7 +193,7 @@ pub(super) fn validate_match_conditions(webhook: &Value, path: &str, params: boo
         if name.is_empty() {
             errors.push(FieldError::required(format!("{condition_path}.name"), ""));
         } else {
-            for problem in qualified_name(name) {
+            for problem in validate_qualified_name(name) {
                 errors.push(FieldError::invalid(format!("{condition_path}.name"), &condition["name"], problem));
             }
             if !names.insert(name) {

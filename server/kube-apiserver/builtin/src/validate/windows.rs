@@ -1,6 +1,6 @@
 //! Validation of `securityContext.windowsOptions`: credentials and user names.
 
-use super::{Errors, Value, at, dns1123_subdomain, is_set, text};
+use super::{Errors, Value, at, is_set, text, validate_dns1123_subdomain};
 
 const MAX_CREDENTIAL_KIB: usize = 64;
 const MAX_DOMAIN_LENGTH: usize = 256;
@@ -15,7 +15,7 @@ pub(super) fn validate_windows_options(e: &mut Errors, context: &Value, path: &s
     }
     if is_set(options, "gmsaCredentialSpecName") {
         let name = text(options, "gmsaCredentialSpecName");
-        e.push_name_errors(&format!("{path}.gmsaCredentialSpecName"), name, dns1123_subdomain(name));
+        e.push_name_errors(&format!("{path}.gmsaCredentialSpecName"), name, validate_dns1123_subdomain(name));
     }
     if let Some(credential) = at(options, "gmsaCredentialSpec").as_str() {
         let field = format!("{path}.gmsaCredentialSpec");
@@ -52,7 +52,7 @@ fn user_name_errors(name: &str) -> Vec<String> {
         if domain.len() >= MAX_DOMAIN_LENGTH {
             wrong.push(format!("runAsUserName's Domain length must be under {MAX_DOMAIN_LENGTH} characters"));
         }
-        if !is_net_bios(domain) && !dns1123_subdomain(&domain.to_lowercase()).is_empty() {
+        if !is_net_bios(domain) && !validate_dns1123_subdomain(&domain.to_lowercase()).is_empty() {
             wrong.push("runAsUserName's Domain doesn't match the NetBios nor the DNS format".to_owned());
         }
     }

@@ -250,7 +250,7 @@ pub(super) fn validate_stateful_set(e: &mut Errors, object: &Value, new: bool) {
     e.non_negative("spec.ordinals.start", at(spec, "ordinals.start"));
     let service = text(spec, "serviceName");
     if !service.is_empty() {
-        e.push_name_errors("spec.serviceName", service, super::dns1123_label(service));
+        e.push_name_errors("spec.serviceName", service, super::validate_dns1123_label(service));
     }
     validate_selector(e, object, "statefulset");
     validate_template(e, object, "StatefulSet");

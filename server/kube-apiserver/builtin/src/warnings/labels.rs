@@ -1,6 +1,6 @@
 //! Warnings for deprecated node labels.
 
-use crowsnest_apimachinery::names::format::label_value;
+use crowsnest_apimachinery::names::format::validate_label_value;
 use serde_json::Value;
 
 use super::super::object::{fields, items, text};
@@ -42,7 +42,9 @@ pub(super) fn requirement_warnings(object: &Value, path: &str, is_preferred: boo
         }
         for (position, value) in items(requirement, "values").iter().filter_map(Value::as_str).enumerate() {
             let field = format!("{path}.matchExpressions[{index}].values[{position}]");
-            out.extend(label_value(value).into_iter().map(|reason| format!("{field}: {value} is invalid, {reason}")));
+            out.extend(
+                validate_label_value(value).into_iter().map(|reason| format!("{field}: {value} is invalid, {reason}")),
+            );
         }
     }
     out

@@ -11,7 +11,7 @@ mod storage;
 mod tests;
 mod tls;
 
-use crowsnest_apimachinery::names::format::dns1123_label;
+use crowsnest_apimachinery::names::format::validate_dns1123_label;
 use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
@@ -78,7 +78,7 @@ fn pod_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
 }
 
 fn name_warning(new: &Value, used_in: &str) -> Option<String> {
-    let reasons = dns1123_label(text(new, "metadata.name"));
+    let reasons = validate_dns1123_label(text(new, "metadata.name"));
     (!reasons.is_empty()).then(|| {
         format!(
             "metadata.name: this is used in {used_in}, which can result in surprising behavior; a DNS label is recommended: [{}]",

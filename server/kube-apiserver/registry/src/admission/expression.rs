@@ -236,8 +236,8 @@ impl Inputs<'_> {
     }
 }
 
-/// The user of a write and the write as an authorization check, whose verb is still empty, for `authorizer` in
-/// expressions.
+/// The user of a write, and the write as an authorization check, for `authorizer` in expressions. The verb of the check is
+/// empty, because each expression supplies its own.
 pub fn user_authorizer(access_checker: &Arc<dyn AccessChecker>, a: &Attributes<'_>) -> (UserAuthorizer, Action) {
     let action = Action::Resource {
         verb: String::new(),

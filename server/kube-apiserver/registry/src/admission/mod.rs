@@ -9,7 +9,7 @@ mod reinvocation;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use crowsnest_apimachinery::names::format::qualified_name;
+use crowsnest_apimachinery::names::format::validate_qualified_name;
 use crowsnest_apimachinery::status::ApiResult;
 use serde_json::Value;
 use tokio::sync::OnceCell;
@@ -108,7 +108,7 @@ impl<'a> Attributes<'a> {
     /// prefix, and its first value is kept.
     pub fn annotate(&self, key: &str, value: &str) {
         let Some(record) = &self.ctx.record else { return };
-        if !key.contains('/') || !qualified_name(key).is_empty() {
+        if !key.contains('/') || !validate_qualified_name(key).is_empty() {
             tracing::warn!(key, "ignoring an audit annotation with an invalid key");
         } else if !record.annotate_once(key, value) {
             tracing::warn!(key, "ignoring another value of an audit annotation");

@@ -16,10 +16,10 @@ use crate::{Change, Edit, Registry};
 use crowsnest_apimachinery::names::Gvr;
 
 /// Reconciles on changes of ClusterRoles until cancelled.
-pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
+pub async fn run(registry: Arc<Registry>, stop: CancellationToken) {
     let table = ResourceKey::new(GROUP, "clusterroles");
     let aggregate = || aggregate_all(&registry);
-    reconcile_on_change(&registry.store, &table, &cancelled, "cannot aggregate ClusterRoles", aggregate).await;
+    reconcile_on_change(&registry.store, &table, &stop, "cannot aggregate ClusterRoles", aggregate).await;
 }
 
 /// Updates the rules of all aggregated ClusterRoles.

@@ -339,7 +339,7 @@ proptest! {
                 let journal = SqliteJournal::open(truncated.path(), Durability::Process).await.unwrap();
                 let recovered = Store::open(Box::new(journal), HistoryLimits::default()).await.unwrap();
                 last = recovered.revision();
-                // The file has a revision before the first write.
+                // A store has a revision even before its first write, so the model contains every revision that can be recovered.
                 let expected_result = model.states.get(&last).unwrap_or_else(|| panic!("revision {last} never existed"));
                 assert_eq!(&read_state(&recovered, None).unwrap(), expected_result, "{length} bytes of {full_length}");
                 recovered.close().await.unwrap();

@@ -20,10 +20,10 @@ use super::type_checking;
 const PLURAL: &str = "validatingadmissionpolicies";
 
 /// Reconciles all policies, and again when one of them changes, until cancelled.
-pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
+pub async fn run(registry: Arc<Registry>, stop: CancellationToken) {
     let table = ResourceKey::new(GROUP, PLURAL);
     let reconcile = || reconcile_all(&registry);
-    reconcile_on_change(&registry.store, &table, &cancelled, "cannot list policies", reconcile).await;
+    reconcile_on_change(&registry.store, &table, &stop, "cannot list policies", reconcile).await;
 }
 
 /// Updates the status of policies whose generation has changed.

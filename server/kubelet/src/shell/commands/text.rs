@@ -190,15 +190,17 @@ fn parse_count(args: &[String]) -> (usize, bool, bool, Vec<String>) {
 }
 
 pub async fn head(shell: &Shell, args: &[String], io: &Stdio) -> Code {
-    let (count, _, bytes, files) = parse_count(args);
+    let (count, _, counts_bytes, files) = parse_count(args);
     let (inputs, code) = open_inputs(shell, "head", &files, io).await;
     for (_, input) in inputs {
         let mut input = input.lock().await;
         let mut left = count;
         while left > 0 {
-            let Some(piece) = (if bytes { input.read_chunk().await } else { input.read_line().await }) else { break };
-            let taken = if bytes { piece.len().min(left) } else { 1 };
-            io.stdout.send(if bytes { piece.slice(..taken) } else { piece }).await?;
+            let Some(piece) = (if counts_bytes { input.read_chunk().await } else { input.read_line().await }) else {
+                break;
+            };
+            let taken = if counts_bytes { piece.len().min(left) } else { 1 };
+            io.stdout.send(if counts_bytes { piece.slice(..taken) } else { piece }).await?;
             left -= taken;
         }
     }
@@ -206,14 +208,14 @@ pub async fn head(shell: &Shell, args: &[String], io: &Stdio) -> Code {
 }
 
 pub async fn tail(shell: &Shell, args: &[String], io: &Stdio) -> Code {
-    let (count, from_start, bytes, files) = parse_count(args);
+    let (count, from_start, counts_bytes, files) = parse_count(args);
     let follows = args.iter().any(|a| matches!(a.as_str(), "-f" | "-F"));
     let (inputs, code) = open_inputs(shell, "tail", &files, io).await;
     for (_, input) in inputs {
         let mut input = input.lock().await;
         if from_start {
             let skip = count.saturating_sub(1);
-            if bytes {
+            if counts_bytes {
                 input.skip(skip as u64).await;
             } else {
                 for _ in 0..skip {
@@ -227,7 +229,7 @@ pub async fn tail(shell: &Shell, args: &[String], io: &Stdio) -> Code {
         }
         let mut kept = std::collections::VecDeque::new();
         while let Some(line) = input.read_line().await {
-            if bytes {
+            if counts_bytes {
                 kept.extend(line.iter().map(|b| Bytes::copy_from_slice(&[*b])));
             } else {
                 kept.push_back(line);
@@ -341,6 +343,7 @@ pub async fn tee(shell: &Shell, args: &[String], io: &Stdio) -> Code {
     Ok(i32::from(failed))
 }
 
+/// `sort` and `uniq`, which `name` selects. Only `sort` orders the lines; `uniq` and `sort -u` combine equal adjacent lines.
 pub async fn sort(shell: &Shell, name: &str, args: &[String], io: &Stdio) -> Code {
     let (options, files) = parse_options(args, "k");
     let has = |letter| options.iter().any(|(l, _)| *l == letter);

@@ -234,7 +234,8 @@ impl Pair<'_> {
             !is_encoded_credentials(value)
         } else {
             // A word after a comma is an item of a list if the list continues or ends after it.
-            let is_in_sentence = self.separator.trim() == "," && !self.rest[length..].starts_with([',', ']']);
+            let is_in_sentence =
+                self.separator.trim() == "," && !self.rest[length..].trim_start().starts_with([',', ']']);
             let has_no_value = self.is_flag() && (is_after_flag_without_value(value) || is_in_sentence);
             is_harmless(value) || is_one_of(value, &SCHEMES) || has_no_value
         };
@@ -326,6 +327,7 @@ mod tests {
     #[case::plain_list("tokens: [abc, def]\nuser: d", "tokens: [redacted]\nuser: d", 1)]
     #[case::plain_list_in_lines("tokens: [\n  abc,\n  def\n]\nn: 1", "tokens: [redacted]\nn: 1", 1)]
     #[case::list_of_go("{Tokens:[abc def] User:app}", "{Tokens:[redacted] User:app}", 1)]
+    #[case::redacted_text_in_json(r#"{"c":"password: [redacted]\nn: 1"}"#, r#"{"c":"password: [redacted]\nn: 1"}"#, 0)]
     #[case::block_list("tokens:\n- abc\n- d e\nuser: d", "tokens:\n[redacted]\nuser: d", 1)]
     #[case::indented_block_list(
         "a:\n  tokens:\n  - abc\n    x\n  - d\n  n: 1",
@@ -345,6 +347,8 @@ mod tests {
     #[case::flag("mysql --password hunter22 -v", "mysql --password [redacted] -v", 1)]
     #[case::flag_in_a_list(r#"["--password","a b","-v"]"#, r#"["--password",[redacted],"-v"]"#, 1)]
     #[case::flag_in_a_plain_list("[mysql, --password, hunter22]", "[mysql, --password, [redacted]]", 1)]
+    #[case::flag_in_a_spaced_list("[ --password, hunter22 ]", "[ --password, [redacted] ]", 1)]
+    #[case::flag_in_lines("[\n  --password,\n  hunter22\n]", "[\n  --password,\n  [redacted]\n]", 1)]
     #[case::flag_in_a_block_list("args:\n- --token\n- abc\n- -v", "args:\n- --token\n- [redacted]\n- -v", 1)]
     #[case::flag_in_quotes("- \"--token\"\n- \"a b\"\n- c", "- \"--token\"\n- [redacted]\n- c", 1)]
     #[case::pair_in_yaml(

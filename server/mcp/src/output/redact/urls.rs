@@ -32,7 +32,7 @@ pub(super) fn find_url_passwords(text: &str) -> Secrets {
         let is_end = |character: char| character.is_whitespace() || "\"'<>`\\".contains(character);
         let url = &rest[..rest.find(is_end).unwrap_or(rest.len())];
         let start = at;
-        // A URL without `@` has no password, and no other URL in the same word does.
+        // Continue after the word: its last `@` ends the password, and without `@` it has none.
         at += url.len();
         if let Some(length) = password_length(url) {
             secrets.push(start..start + length);

@@ -51,7 +51,7 @@ fn strip_quotes(value: &str) -> &str {
 /// Length in bytes of the value at the start of a text; 0 if there is none, an object, or a list of objects.
 pub(super) fn value_length(text: &str) -> usize {
     if let Some(rest) = text.strip_prefix(REDACTED) {
-        return REDACTED.len() + word_length(rest);
+        return REDACTED.len() + remainder_length(rest);
     }
     match text.chars().next() {
         None => 0,
@@ -83,6 +83,11 @@ fn word_length(text: &str) -> usize {
     let end = text.find(is_end).unwrap_or(text.len());
     let word = text.get(..end).unwrap_or(text);
     if end < text.len() { word.trim_end_matches('\\').len() } else { end }
+}
+
+/// Length of the rest of a partly redacted value. In JSON, an escaped line break follows a redacted one.
+fn remainder_length(text: &str) -> usize {
+    if text.starts_with("\\n") || text.starts_with("\\r") { 0 } else { word_length(text) }
 }
 
 /// Length of a value in quotes, which are escaped if the value is in JSON that is in a JSON string; `None` if the text
@@ -138,7 +143,7 @@ fn list_length(text: &str) -> Option<usize> {
 /// Length of an item of a list, in quotes or without; 0 if there is none.
 fn item_length(text: &str) -> usize {
     if let Some(rest) = text.strip_prefix(REDACTED) {
-        return REDACTED.len() + word_length(rest);
+        return REDACTED.len() + remainder_length(rest);
     }
     quoted_length(text).unwrap_or_else(|| plain_item_length(text))
 }
@@ -234,6 +239,7 @@ mod tests {
     #[case::an_open_brace("{a b", "{a")]
     #[case::redacted("[redacted] b", "[redacted]")]
     #[case::partly_redacted("[redacted]ab c", "[redacted]ab")]
+    #[case::redacted_before_an_escaped_line(r"[redacted]\nb: c", "[redacted]")]
     #[case::nothing("", "")]
     fn extents_of_values_are_found(#[case] text: &str, #[case] expected: &str) {
         assert_eq!(&text[..value_length(text)], expected);

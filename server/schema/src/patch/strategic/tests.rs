@@ -60,7 +60,8 @@ fn element_order_is_applied() {
         ("ca", json!(null), "bca"),
         ("nb", json!(null), "abc"),
         ("nb", json!([{"name": "n"}]), "nabc"),
-        // After a deletion, Go appends an added element to the array of the server's list, where it then has a position.
+        // After a deletion, Go's `append` writes an added element into the backing array of the server's list, so that the
+        // element also has a position in that list.
         ("bn", json!([{"name": "n"}, {"name": "a", "$patch": "delete"}]), "bcn"),
         ("nb", json!([{"name": "n"}, {"name": "c", "$patch": "delete"}]), "anb"),
         ("mn", json!([{"name": "m"}, {"name": "n"}, {"name": "b", "$patch": "delete"}]), "acmn"),

@@ -16,8 +16,8 @@ const SMALL_SIZE: usize = 15;
 const MAX_DEPTH: usize = 8;
 /// Maximum number of fields of an object below the root.
 const MAX_FIELDS: usize = 12;
-/// One of this many definitions is also served in a second version.
-const SECOND_VERSION: usize = 5;
+/// Number of consecutive definitions of which one is also served in a second version.
+const SECOND_VERSION_INTERVAL: usize = 5;
 
 const WORDS: [&str; 24] = [
     "the", "name", "of", "a", "resource", "that", "selects", "pods", "by", "label", "and", "is", "used", "for", "each",
@@ -40,7 +40,7 @@ pub(super) fn definition(number: usize) -> Value {
     let schema = generator.root();
     let version = |name: &str, is_stored: bool| json!({"name": name, "served": true, "storage": is_stored, "schema": {"openAPIV3Schema": schema}});
     let mut versions = vec![version("v1", true)];
-    if number.is_multiple_of(SECOND_VERSION) {
+    if number.is_multiple_of(SECOND_VERSION_INTERVAL) {
         versions.push(version("v1beta1", false));
     }
     json!({
