@@ -100,7 +100,7 @@ async fn a_config_map_is_propagated_overridden_restored_and_deleted() {
     // A full resync writes nothing.
     env.wait_until_settled().await;
     let before = env.last_writes();
-    env.manager.full_resync().await.unwrap();
+    env.manager.run_full_resync().await.unwrap();
     env.wait_until_settled().await;
     assert_eq!(before, env.last_writes(), "a full resync wrote something");
 
@@ -510,7 +510,7 @@ async fn a_taint_evicts_only_bindings_with_an_applied_placement_that_does_not_to
 
     // A full resync enqueues bindings in the tainted cluster or with an eviction from it, and no others.
     let before = env.reconciles("resource-binding-graceful-eviction-controller").await;
-    env.manager.full_resync().await.unwrap();
+    env.manager.run_full_resync().await.unwrap();
     // The failed one may be retried once more.
     assert!((3..=4).contains(&(env.reconciles("resource-binding-graceful-eviction-controller").await - before)));
     env.stop().await;

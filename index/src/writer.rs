@@ -434,7 +434,7 @@ mod tests {
         Batch { collection: pods(), epoch: Epoch::UNSHARED, writes, progress }
     }
 
-    async fn stored(store: &SqliteStore) -> String {
+    async fn stored_position(store: &SqliteStore) -> String {
         store.collections().await.unwrap().remove(0).state.resource_version
     }
 
@@ -466,7 +466,7 @@ mod tests {
         // Collectors of this process resume from there.
         let state = states.get(&pods()).unwrap();
         assert_eq!((state.resource_version.as_str(), state.last_contact_ms), ("7", NOW));
-        assert_eq!((stored(&store).await.as_str(), metrics.transactions.get()), ("5", transactions));
+        assert_eq!((stored_position(&store).await.as_str(), metrics.transactions.get()), ("5", transactions));
         // A stored batch contains its own position.
         let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"namespace": "x", "name": "a", "uid": "u",
             "resourceVersion": "8"}});
@@ -474,10 +474,10 @@ mod tests {
         let packed = codec.pack("/Pod", &object.body).unwrap().0;
         let write = RecordWrite::Put(Box::new(object), packed);
         handle.apply_and_wait(batch(vec![write], Some("8"), false)).await.unwrap();
-        assert_eq!(stored(&store).await, "8");
+        assert_eq!(stored_position(&store).await, "8");
         handle.apply_and_wait(batch(Vec::new(), Some("9"), false)).await.unwrap();
         stop.cancel();
         writing.await.unwrap().unwrap();
-        assert_eq!(stored(&store).await, "9");
+        assert_eq!(stored_position(&store).await, "9");
     }
 }

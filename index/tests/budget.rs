@@ -41,7 +41,7 @@ const STREAM: Script = |_| None;
 const SILENT: Script = |request: &CollectorRequest| {
     PAGES(request).or_else(|| {
         SILENT_PAGES.fetch_add(1, Ordering::SeqCst);
-        Some(Reply::Never)
+        Some(Reply::NoResponse)
     })
 };
 /// Number of pages that were requested from the silent member.

@@ -86,7 +86,7 @@ fn cases_after_complete_list() -> Vec<Case> {
         case("half-a-page", Stale("did not send a page of"), |request| {
             reply_to_list(request, |_| Reply::Lines(vec!["{\"kind\":\"ConfigMapList\",".to_owned()], StreamEnd::Hold))
         }),
-        case("no-answer", Stale("no response within"), |request| reply_to_list(request, |_| Reply::Never)),
+        case("no-answer", Stale("no response within"), |request| reply_to_list(request, |_| Reply::NoResponse)),
         case("huge-page", Stale("larger than"), |request| {
             reply_to_list(request, |_| Reply::Endless("x".repeat(64 << 10)))
         }),
@@ -106,7 +106,7 @@ fn cases_after_complete_list() -> Vec<Case> {
                 list("SecretList", 11, "", &[item("a"), item("x")])
             })
         }),
-        case("busy", Stale("429: too busy"), |_| Some(Reply::Later(429))),
+        case("busy", Stale("429: too busy"), |_| Some(Reply::RetryLater(429))),
         case("failing", Stale("500: no"), |_| Some(Reply::Json(500, status(500, "no")))),
         case("huge-line", Stale("larger than"), |request| {
             reply_to_watch(request, |_| Reply::Endless("x".repeat(8 << 10)))

@@ -62,8 +62,8 @@ pub enum Error {
     /// Message of Karmada's metrics adapter.
     #[error("Operation cannot be fulfilled on {} {name:?}: the {kind}({name}) found in more than one clusters", resource.group_resource())]
     FoundInMultipleClusters { resource: Gvr, kind: &'static str, name: String },
-    #[error("the server could not find the metric {metric} for {described}")]
-    NoMetric { metric: String, described: String },
+    #[error("the server could not find the metric {metric} for {object_resource}")]
+    NoMetric { metric: String, object_resource: String },
     /// An update of an object that the caller read with withheld values; it would overwrite them.
     #[error("Operation cannot be fulfilled on {} {name:?}: its values are withheld from lists and watches; get the object by name and repeat the update", resource.group_resource())]
     Withheld { resource: Gvr, name: String },
@@ -156,28 +156,28 @@ impl Error {
         }
         let (code, reason) = self.code_and_reason();
         let error = ApiError::from_parts(code.as_u16(), reason, self.to_string());
-        let cluster = |name: &str| Details {
+        let cluster_details = |name: &str| Details {
             name: name.to_owned(),
             group: "cluster.karmada.io".to_owned(),
             kind: "clusters".to_owned(),
             ..Details::default()
         };
         let details = match self {
-            Self::ClusterNotFound(name) => cluster(name),
+            Self::ClusterNotFound(name) => cluster_details(name),
             Self::Impersonator { cluster: name, .. }
             | Self::Connection { cluster: name, .. }
             | Self::SessionForbidden { cluster: name, .. }
             | Self::ProxyForbidden { cluster: name, .. }
-            | Self::Unreachable { cluster: name, .. } => cluster(name.as_str()),
+            | Self::Unreachable { cluster: name, .. } => cluster_details(name.as_str()),
             Self::Suspended { cluster: name, retry_after, .. } => {
                 let seconds = u32::try_from(retry_after.as_secs() + 1).unwrap_or(u32::MAX);
-                Details { retry_after_seconds: Some(seconds), ..cluster(name.as_str()) }
+                Details { retry_after_seconds: Some(seconds), ..cluster_details(name.as_str()) }
             }
             Self::NotFound { resource, name }
             | Self::Ambiguous { resource, name, .. }
             | Self::FoundInMultipleClusters { resource, name, .. }
-            | Self::Withheld { resource, name } => object(resource, name),
-            Self::NotSupported { resource, .. } => object(resource, ""),
+            | Self::Withheld { resource, name } => resource_details(resource, name),
+            Self::NotSupported { resource, .. } => resource_details(resource, ""),
             _ => return error,
         };
         error.with_details(details)
@@ -204,7 +204,7 @@ impl From<Error> for ApiError {
 }
 
 /// `details` of a resource's Status.
-fn object(resource: &Gvr, name: &str) -> Details {
+fn resource_details(resource: &Gvr, name: &str) -> Details {
     Details {
         name: name.to_owned(),
         group: resource.group.to_string(),

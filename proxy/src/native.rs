@@ -36,26 +36,30 @@ pub struct NativePath {
 impl NativePath {
     /// `None` for paths that name no resource (`/version`, `/apis/apps/v1`, …).
     pub fn parse(path: &str) -> Option<Self> {
-        let found = ResourcePath::parse(path)?;
+        let path = ResourcePath::parse(path)?;
         Some(Self {
-            resource: Gvr::new(&found.group, &found.version, &found.resource),
+            resource: Gvr::new(&path.group, &path.version, &path.resource),
             // A Namespace is cluster-scoped.
-            namespace: if found.resource == "namespaces" { String::new() } else { found.namespace },
-            name: found.name,
-            subresource: found.subresource,
-            prefix: found.prefix,
+            namespace: if path.resource == "namespaces" { String::new() } else { path.namespace },
+            name: path.name,
+            subresource: path.subresource,
+            prefix: path.prefix,
         })
     }
 
-    /// Returns the single element of `found`: objects with this name in several members, or members that have one. Fails if
-    /// there is none or more than one.
-    pub fn only_one<T>(&self, mut found: Vec<T>, cluster_of: impl Fn(&T) -> &ClusterName) -> Result<T, Error> {
+    /// Returns the only element of `candidates`, which are the objects with this name in several members, or the members that
+    /// have one. Fails if there is none or more than one.
+    pub fn require_only_one<T>(
+        &self,
+        mut candidates: Vec<T>,
+        cluster_of: impl Fn(&T) -> &ClusterName,
+    ) -> Result<T, Error> {
         let (resource, name) = (self.resource.clone(), self.name.clone());
-        if found.len() > 1 {
-            let clusters = found.iter().map(|object| cluster_of(object).to_string()).collect();
+        if candidates.len() > 1 {
+            let clusters = candidates.iter().map(|candidate| cluster_of(candidate).to_string()).collect();
             return Err(Error::Ambiguous { resource, name, clusters });
         }
-        found.pop().ok_or(Error::NotFound { resource, name })
+        candidates.pop().ok_or(Error::NotFound { resource, name })
     }
 
     /// The requested resource in RBAC notation: `pods/log`, `deployments.apps`.
@@ -157,8 +161,8 @@ mod tests {
     fn an_object_must_be_in_exactly_one_cluster(#[case] clusters: &[&str], #[case] expected: Result<&str, &str>) {
         let native = NativePath::parse("/apis/apps/v1/namespaces/shop/deployments/web").unwrap();
         let clusters = clusters.iter().map(|name| ClusterName::parse(name).unwrap()).collect();
-        let found = native.only_one(clusters, |cluster| cluster);
-        let found = found.map(|cluster| cluster.to_string()).map_err(|error| error.to_string());
-        assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned));
+        let result = native.require_only_one(clusters, |cluster| cluster);
+        let result = result.map(|cluster| cluster.to_string()).map_err(|error| error.to_string());
+        assert_eq!(result, expected.map(str::to_owned).map_err(str::to_owned));
     }
 }

@@ -121,21 +121,21 @@ mod tests {
         }
     }
 
-    const VERSION: &str =
+    const VERSION_REQUIRED: &str =
         "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
-    const WATCHED: &str = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless \
+    const INITIAL_EVENTS_REQUIRED: &str = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless \
          sendInitialEvents is provided";
-    const GATE: &str = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature \
+    const GATE_DISABLED: &str = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature \
          gate is enabled";
 
     #[rstest::rstest]
     #[case("labelSelector=a%3Db&fieldSelector=c%3Dd&limit=5&continue=x", false, false, "")]
     #[case("limit=x", false, false, "strconv.ParseInt: parsing \"x\": invalid syntax")]
     #[case("fieldSelector=a", false, false, "invalid selector: 'a'; can't understand 'a'")]
-    #[case("resourceVersionMatch=Exact", false, false, VERSION)]
-    #[case::watch_of_the_path("resourceVersionMatch=NotOlderThan", true, true, WATCHED)]
+    #[case("resourceVersionMatch=Exact", false, false, VERSION_REQUIRED)]
+    #[case::watch_of_the_path("resourceVersionMatch=NotOlderThan", true, true, INITIAL_EVENTS_REQUIRED)]
     #[case("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, true, "")]
-    #[case("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, false, GATE)]
+    #[case("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, false, GATE_DISABLED)]
     fn invalid_options_are_rejected_as_by_kube_apiserver(
         #[case] query: &str,
         #[case] is_watch: bool,

@@ -57,7 +57,7 @@ struct Field<'b> {
 
 /// All fields of a message; None if the bytes are invalid.
 fn fields(mut bytes: &[u8]) -> Option<Vec<Field<'_>>> {
-    let mut found = Vec::new();
+    let mut fields = Vec::new();
     while !bytes.is_empty() {
         let start = bytes;
         let tag = read_varint(&mut bytes)?;
@@ -71,9 +71,9 @@ fn fields(mut bytes: &[u8]) -> Option<Vec<Field<'_>>> {
             5 => bytes.split_off(..4).map(|_| None)?,
             _ => return None,
         };
-        found.push(Field { number: tag >> 3, bytes: &start[..start.len() - bytes.len()], content });
+        fields.push(Field { number: tag >> 3, bytes: &start[..start.len() - bytes.len()], content });
     }
-    Some(found)
+    Some(fields)
 }
 
 /// Content of a field of a message.

@@ -59,7 +59,7 @@ func (b *builder) kubernetesProduct(minor string) (product, error) {
 	folder := filepath.Join("kubernetes", minor)
 	text, err := os.ReadFile(filepath.Join(b.source, folder, "go.mod"))
 	if err != nil {
-		versions, _ := b.versions()
+		versions, _ := b.listVersions()
 		return product{}, fmt.Errorf("no module builds Kubernetes %q (there are %s); add one with `.ci/ground pin`", minor, strings.Join(versions, ", "))
 	}
 	version, err := requiredVersion(string(text), "k8s.io/kubernetes")
@@ -113,8 +113,8 @@ func versionFlags(version string) string {
 	return strings.Join(flags, " ")
 }
 
-// versions lists the Kubernetes versions that have a module.
-func (b *builder) versions() ([]string, error) {
+// listVersions lists the Kubernetes versions that have a module.
+func (b *builder) listVersions() ([]string, error) {
 	modules, err := filepath.Glob(filepath.Join(b.source, "kubernetes", "*", "go.mod"))
 	var versions []string
 	for _, module := range modules {
@@ -297,7 +297,7 @@ func writeSpecs(ctx context.Context, _, target string) error {
 // pin writes the module that builds the servers of a Kubernetes version, or its e2e suite, in place of the one that builds another patch
 // release of that version.
 func (b *builder) pin(ctx context.Context, args []string) error {
-	kind, args := serversModule, args
+	kind := serversModule
 	if len(args) > 0 && args[0] == "--e2e" {
 		kind, args = suiteModule, args[1:]
 	}
@@ -355,8 +355,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// programs returns the folders of the built programs of a cluster.
-func (b *builder) programs(ctx context.Context, kubernetes product) (programs, error) {
+// buildPrograms builds the programs of a cluster unless they exist, and returns their folders.
+func (b *builder) buildPrograms(ctx context.Context, kubernetes product) (programs, error) {
 	var p programs
 	var err error
 	if p.etcd, err = b.build(ctx, etcdProduct()); err != nil {

@@ -27,26 +27,26 @@ func TestTargetsDependOnTheirSources(t *testing.T) {
 		return path
 	}
 	pinned := product{name: "pinned", folder: "module"}
-	own := product{name: "own", folder: "module", hasSources: true}
+	withSources := product{name: "with-sources", folder: "module", hasSources: true}
 	write("go.mod", "module a")
 	write("go.sum", "")
 	write("part/main.go", "package main")
-	firstPinned, firstOwn := target(pinned), target(own)
+	firstPinned, firstWithSources := target(pinned), target(withSources)
 	write("part/main.go", "package main // changed")
 	if target(pinned) != firstPinned {
-		t.Error("a build of a pinned module depends on files that it has not")
+		t.Error("the build of a pinned module depends on files other than go.mod and go.sum")
 	}
-	secondOwn := target(own)
-	if secondOwn == firstOwn {
-		t.Error("a change of a source makes no new build")
+	secondWithSources := target(withSources)
+	if secondWithSources == firstWithSources {
+		t.Error("a changed source file leads to no new build")
 	}
 	write("go.sum", "changed")
-	if target(pinned) == firstPinned || target(own) == secondOwn {
-		t.Error("a change of the pinned modules makes no new build")
+	if target(pinned) == firstPinned || target(withSources) == secondWithSources {
+		t.Error("a changed go.sum leads to no new build")
 	}
 	suite := pinned
 	suite.suite = "example.com/suite"
 	if target(suite) == target(pinned) {
-		t.Error("a suite and the programs of its module have one folder")
+		t.Error("a suite and the programs of its module have the same folder")
 	}
 }

@@ -98,11 +98,11 @@ func parseE2EOptions(args []string) (e2eOptions, error) {
 
 // runE2E runs the specs of the options against all clusters, prints a table and fails if a spec failed.
 func runE2E(ctx context.Context, b *builder, o e2eOptions) error {
-	lists, err := b.exclusions()
+	lists, err := b.readExclusions()
 	if err != nil {
 		return err
 	}
-	suite, specs, err := b.suite(ctx, o)
+	suite, specs, err := b.buildSuite(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func runE2E(ctx context.Context, b *builder, o e2eOptions) error {
 // the real members that this program starts.
 var exclusionFiles = []string{"excluded.txt", "excluded-control-plane.txt", "excluded-real.txt"}
 
-func (b *builder) exclusions() ([]e2e.Exclusions, error) {
+func (b *builder) readExclusions() ([]e2e.Exclusions, error) {
 	var lists []e2e.Exclusions
 	for _, file := range exclusionFiles {
 		path := filepath.Join(b.source, "e2e", file)
@@ -165,8 +165,8 @@ func (b *builder) exclusions() ([]e2e.Exclusions, error) {
 	return lists, nil
 }
 
-// suite builds the e2e suite, and kubectl unless the options name one. It returns them with the list of all specs.
-func (b *builder) suite(ctx context.Context, o e2eOptions) (*e2e.Suite, string, error) {
+// buildSuite builds the e2e suite, and kubectl unless the options name one. It returns them with the list of all specs.
+func (b *builder) buildSuite(ctx context.Context, o e2eOptions) (*e2e.Suite, string, error) {
 	suite, err := b.suiteProduct(o.version)
 	if err != nil {
 		return nil, "", err

@@ -20,7 +20,7 @@ func TestParseE2EOptions(t *testing.T) {
 		{Name: "ours", Kubeconfig: "/up/cp.kubeconfig", ControlPlane: true},
 	}
 	if !slices.Equal(o.clusters, want) || !slices.Equal(o.groups, []string{"apps", "cli"}) || o.version != defaultVersion {
-		t.Errorf("%+v", o)
+		t.Errorf("unexpected options: %+v", o)
 	}
 	for _, args := range [][]string{
 		{},
@@ -66,7 +66,7 @@ func TestSpecsSelected(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := o.selectSpecs(o.clusters[0], specs, []e2e.Exclusions{everywhere, controlPlane, idle}); !slices.Equal(got, c.want) {
-			t.Errorf("%v: %q, not %q", c.args, got, c.want)
+			t.Errorf("%v: specs %q, not %q", c.args, got, c.want)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestSpecsSelectedForIdleMembers(t *testing.T) {
 	}
 	for isIdle, want := range map[bool][]string{true: {"a"}, false: {"a", "b"}} {
 		if got := o.selectSpecs(e2e.Cluster{Idle: isIdle}, []string{"a", "b"}, []e2e.Exclusions{nil, nil, idle}); !slices.Equal(got, want) {
-			t.Errorf("idle %v: %q", isIdle, got)
+			t.Errorf("idle %v: specs %q, not %q", isIdle, got, want)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func TestSpecsSelectedForIdleMembers(t *testing.T) {
 // TestExclusionsAreOfGroupsThatRun reads the lists themselves.
 func TestExclusionsAreOfGroupsThatRun(t *testing.T) {
 	b := &builder{source: "."}
-	if _, err := b.exclusions(); err != nil {
+	if _, err := b.readExclusions(); err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range exclusionFiles {
@@ -104,7 +104,7 @@ func TestExclusionsAreOfGroupsThatRun(t *testing.T) {
 			}
 			runs := slices.ContainsFunc(e2e.SIGs, func(group string) bool { return strings.HasPrefix(line, "[sig-"+group+"] ") })
 			if !runs {
-				t.Errorf("%s: the specs of this name are not run anyway: %s", file, line)
+				t.Errorf("%s: an entry for specs of a group that is never run: %s", file, line)
 			}
 		}
 	}

@@ -48,7 +48,7 @@ func newFleet(ctx context.Context, b *builder, o options, directory string) (*fl
 	if err := os.Mkdir(filepath.Join(directory, "kubeconfigs"), 0o700); err != nil {
 		return nil, err
 	}
-	var all []access
+	var administrators []access
 	for position, index := range indices {
 		c := &cluster{
 			name: o.name(index), index: index, directory: filepath.Join(directory, o.name(index)),
@@ -63,7 +63,7 @@ func newFleet(ctx context.Context, b *builder, o options, directory string) (*fl
 		if err != nil {
 			return nil, err
 		}
-		if c.programs, err = b.programs(ctx, kubernetes); err != nil {
+		if c.programs, err = b.buildPrograms(ctx, kubernetes); err != nil {
 			return nil, err
 		}
 		if err := c.prepare(); err != nil {
@@ -72,13 +72,13 @@ func newFleet(ctx context.Context, b *builder, o options, directory string) (*fl
 		if err := newKubeconfig(c.admin).write(f.kubeconfig(c)); err != nil {
 			return nil, err
 		}
-		all = append(all, c.admin)
+		administrators = append(administrators, c.admin)
 		f.clusters = append(f.clusters, c)
 		f.versions = append(f.versions, kubernetes.version())
 	}
 	f.kubectl = filepath.Join(f.clusters[0].programs.kubernetes, "kubectl")
 	f.phases = make([][]phase, len(f.clusters))
-	return f, newKubeconfig(all...).write(f.allContexts())
+	return f, newKubeconfig(administrators...).write(f.allContexts())
 }
 
 // kubeconfig is the path of a cluster administrator's kubeconfig.

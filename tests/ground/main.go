@@ -79,7 +79,7 @@ func run(ctx context.Context, command string, args []string) error {
 	case command == "clients":
 		return runClients(ctx, builder, args)
 	case command == "versions" && len(args) == 0:
-		versions, err := builder.versions()
+		versions, err := builder.listVersions()
 		if err != nil {
 			return err
 		}

@@ -55,7 +55,7 @@ func TestFailureShowsTheLog(t *testing.T) {
 	}
 	err = p.waitFor(t.Context(), func(context.Context) error { return errors.New("not ready") })
 	if err == nil || !strings.Contains(err.Error(), "etcd of east ended (exit status 3)") || !strings.Contains(err.Error(), "no space left") {
-		t.Errorf("failure %v", err)
+		t.Errorf("the error lacks the exit status or the log: %v", err)
 	}
 	if failed := <-s.failed; failed != p {
 		t.Errorf("%s is reported as failed", failed.name)
@@ -74,19 +74,19 @@ func TestChoosePorts(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	ticks, err := cpuTicks("7 (a (b) c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 39 19 8 0 1234 0 0")
+	ticks, err := parseCPUTicks("7 (a (b) c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 39 19 8 0 1234 0 0")
 	if err != nil || ticks != 300 {
-		t.Errorf("ticks %d, %v", ticks, err)
+		t.Errorf("CPU ticks %d, not 300; error %v", ticks, err)
 	}
-	if _, err := cpuTicks("7 (a) S"); err == nil {
+	if _, err := parseCPUTicks("7 (a) S"); err == nil {
 		t.Error("no error for a truncated stat file")
 	}
-	if size := proportionalMemory("Rss:   200 kB\nPss:    150 kB\nPss_Dirty:   90 kB\n"); size != 150 {
-		t.Errorf("memory %d", size)
+	if size := parseProportionalMemory("Rss:   200 kB\nPss:    150 kB\nPss_Dirty:   90 kB\n"); size != 150 {
+		t.Errorf("proportional memory %d kB, not 150", size)
 	}
-	own, err := processUsage(os.Getpid())
-	if err == nil && own.memory == 0 {
-		t.Errorf("memory usage of the test process: %+v", own)
+	testProcess, err := readUsage(os.Getpid())
+	if err == nil && testProcess.memory == 0 {
+		t.Errorf("memory usage of the test process: %+v", testProcess)
 	}
 }
 

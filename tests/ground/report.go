@@ -54,13 +54,13 @@ func (f *fleet) reportUsage(out io.Writer) {
 	programs := map[string]usage{}
 	var total usage
 	for _, p := range f.supervisor.all() {
-		one, err := processUsage(p.command.Process.Pid)
+		processUsage, err := readUsage(p.command.Process.Pid)
 		if err != nil {
 			// This platform has no /proc.
 			return
 		}
-		programs[p.name] = programs[p.name].add(one)
-		total = total.add(one)
+		programs[p.name] = programs[p.name].add(processUsage)
+		total = total.add(processUsage)
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, name := range slices.Sorted(maps.Keys(programs)) {
@@ -78,7 +78,7 @@ func (u usage) line(name string) string {
 	return fmt.Sprintf("  %s\t%d processes\t%s of CPU\t%d MiB\t", name, u.processes, seconds(u.cpu), u.memory/1024)
 }
 
-func processUsage(pid int) (usage, error) {
+func readUsage(pid int) (usage, error) {
 	folder := "/proc/" + strconv.Itoa(pid)
 	stat, err := os.ReadFile(folder + "/stat")
 	if err != nil {
@@ -88,15 +88,15 @@ func processUsage(pid int) (usage, error) {
 	if err != nil {
 		return usage{}, err
 	}
-	ticks, err := cpuTicks(string(stat))
+	ticks, err := parseCPUTicks(string(stat))
 	if err != nil {
 		return usage{}, err
 	}
-	return usage{processes: 1, cpu: time.Duration(ticks) * time.Second / clockTicks, memory: proportionalMemory(string(memory))}, nil
+	return usage{processes: 1, cpu: time.Duration(ticks) * time.Second / clockTicks, memory: parseProportionalMemory(string(memory))}, nil
 }
 
-// cpuTicks returns the CPU time of user and kernel from the text of /proc/PID/stat.
-func cpuTicks(stat string) (int, error) {
+// parseCPUTicks returns the CPU time of user and kernel from the text of /proc/PID/stat.
+func parseCPUTicks(stat string) (int, error) {
 	// The name of the program, in parentheses, may contain spaces. After it, field 3 is the first.
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	const user, system = 14 - 3, 15 - 3
@@ -111,8 +111,8 @@ func cpuTicks(stat string) (int, error) {
 	return u + s, err
 }
 
-// proportionalMemory returns Pss in KiB from the text of /proc/PID/smaps_rollup.
-func proportionalMemory(rollup string) int {
+// parseProportionalMemory returns Pss in KiB from the text of /proc/PID/smaps_rollup.
+func parseProportionalMemory(rollup string) int {
 	for _, line := range strings.Split(rollup, "\n") {
 		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "Pss:" {
 			size, _ := strconv.Atoi(fields[1])

@@ -210,6 +210,6 @@ func down(directory string) error {
 // isFleet reports whether newFleet created the folder: no other folder may be removed.
 func isFleet(directory string, lock []byte) bool {
 	_, err := strconv.Atoi(strings.TrimSpace(string(lock)))
-	made, statErr := os.Stat(filepath.Join(directory, "kubeconfigs"))
-	return err == nil && statErr == nil && made.IsDir()
+	kubeconfigs, statErr := os.Stat(filepath.Join(directory, "kubeconfigs"))
+	return err == nil && statErr == nil && kubeconfigs.IsDir()
 }

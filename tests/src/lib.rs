@@ -51,9 +51,12 @@ pub fn in_ci() -> bool {
 
 /// The binary, which cargo builds before these tests.
 pub fn binary() -> Result<PathBuf> {
-    let own = env::current_exe()?;
-    let built =
-        own.parent().and_then(Path::parent).context("the test binary has no target directory")?.join("crowsnest");
+    let test_binary = env::current_exe()?;
+    let built = test_binary
+        .parent()
+        .and_then(Path::parent)
+        .context("the test binary has no target directory")?
+        .join("crowsnest");
     if !built.is_file() {
         bail!("{} is missing: run this test with `cargo test`", built.display());
     }

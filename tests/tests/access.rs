@@ -109,8 +109,8 @@ fn check_proofs(fleet: &Fleet) -> Result<()> {
         0,
         &["member1 User ci shop RoleBinding shop/ci"],
     )?;
-    let other = query_json(fleet, "who-can update deploy/other --subresource scale -n shop -C member1")?;
-    ensure!(!rows(&other, "grants").contains("member1 ci ci"), "{other}");
+    let other_deployment = query_json(fleet, "who-can update deploy/other --subresource scale -n shop -C member1")?;
+    ensure!(!rows(&other_deployment, "grants").contains("member1 ci ci"), "{other_deployment}");
     expect_rows(
         fleet,
         "who-can get /healthz -C member1",

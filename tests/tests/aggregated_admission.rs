@@ -43,7 +43,7 @@ fn wait_for_notice(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 /// Waits until a call is refused with this text: policies take effect shortly after they are created.
 fn wait_until_refused(kubectl: &Kubectl, args: &[&str], text: &str) -> Result<()> {
     let mut last = None;
-    let waited = wait_for(text, || {
+    let waited = wait_for(&format!("the refusal {text:?}"), || {
         let output = kubectl.run(args, "")?;
         let done = output.code == Some(1) && output.err.contains(text);
         last = Some(output);
@@ -61,7 +61,7 @@ fn ensure_not_deleted(kubectl: &Kubectl, cluster: &str) -> Result<()> {
     Ok(())
 }
 
-/// `crowsnest unjoin` fails with this reason.
+/// Checks that `crowsnest unjoin` fails with this message.
 fn expect_unjoin_error(fleet: &Fleet, cluster: &str, text: &str) -> Result<()> {
     let output = fleet.crowsnest(&["unjoin", cluster])?;
     ensure!(output.code != Some(0) && output.err.contains(text), "{output:?}");

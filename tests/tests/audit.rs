@@ -62,7 +62,7 @@ impl Log {
     }
 
     /// Waits until an event satisfies the predicate; returns the last one.
-    fn event(&self, what: &str, predicate: impl Fn(&Value) -> bool) -> Result<Value> {
+    fn wait_for_event(&self, what: &str, predicate: impl Fn(&Value) -> bool) -> Result<Value> {
         let mut found = None;
         wait_for(what, || {
             found = self.events()?.into_iter().rfind(&predicate);
@@ -72,10 +72,10 @@ impl Log {
         found.context("no event was found")
     }
 
-    /// The last event of a verb on a named object or its subresource.
-    fn event_for(&self, verb: &str, resource: &str, name: &str) -> Result<Value> {
+    /// Waits for an event of a verb on a named object or its subresource; returns the last one.
+    fn wait_for_event_on(&self, verb: &str, resource: &str, name: &str) -> Result<Value> {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        self.event(&format!("{verb} {resource} {name}"), |event| {
+        self.wait_for_event(&format!("{verb} {resource} {name}"), |event| {
             let reference = &event["objectRef"];
             let sub = reference["subresource"].as_str().unwrap_or_default();
             event["verb"] == verb
@@ -94,7 +94,7 @@ fn last_lines(path: &Path) -> String {
 
 fn check_control_plane_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
     kubectl.run_ok(&["apply", "-f", "-"], WEB)?;
-    let created = log.event_for("create", "deployments", "web")?;
+    let created = log.wait_for_event_on("create", "deployments", "web")?;
     ensure!(created["level"] == "RequestResponse" && created["stage"] == "ResponseComplete", "{created:#}");
     ensure!(created["user"]["username"] == "system:admin" && created["responseStatus"]["code"] == 201, "{created:#}");
     ensure!(created["sourceIPs"] == json!(["127.0.0.1"]), "{created:#}");
@@ -114,13 +114,14 @@ fn check_control_plane_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
     ensure!(created["annotations"]["authorization.k8s.io/decision"] == "allow", "{created:#}");
 
     kubectl.run_ok(&["patch", "deployment", "web", "--type=json", "-p", PATCH], "")?;
-    let patched = log.event_for("patch", "deployments", "web")?;
+    let patched = log.wait_for_event_on("patch", "deployments", "web")?;
     ensure!(patched["requestObject"] == serde_json::from_str::<Value>(PATCH)?, "{patched:#}");
     let mut watch = kubectl.stream(&["get", "deployments", "--watch", "-o", "name"])?;
     watch.expect("deployment.apps/web")?;
-    let started = log.event("a watch", |event| event["verb"] == "watch" && event["stage"] == "ResponseStarted")?;
+    let started =
+        log.wait_for_event("a watch", |event| event["verb"] == "watch" && event["stage"] == "ResponseStarted")?;
     drop(watch);
-    let ended = log.event("the end of the watch", |event| {
+    let ended = log.wait_for_event("the end of the watch", |event| {
         event["auditID"] == started["auditID"] && event["stage"] == "ResponseComplete"
     })?;
     ensure!(ended.get("responseObject").is_none(), "{ended:#}");
@@ -132,7 +133,7 @@ const PATCH: &str = r#"[{"op":"replace","path":"/spec/replicas","value":2}]"#;
 fn check_refused_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
     let alice = kubectl.with_flags(&["--as", "alice"]);
     alice.expect_output(&["delete", "deployment", "web"], "", 1, "forbidden")?;
-    let refused = log.event_for("delete", "deployments", "web")?;
+    let refused = log.wait_for_event_on("delete", "deployments", "web")?;
     ensure!(refused["user"]["username"] == "system:admin", "{refused:#}");
     ensure!(refused["impersonatedUser"]["username"] == "alice", "{refused:#}");
     ensure!(refused["annotations"]["authorization.k8s.io/decision"] == "forbid", "{refused:#}");
@@ -141,8 +142,9 @@ fn check_refused_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
 
     let unauthenticated = kubectl.with_token("made-up")?;
     unauthenticated.expect_output(&["get", "--raw", "/api/v1/nodes?as=nobody"], "", 1, "")?;
-    let unauthorized =
-        log.event("the request with an invalid token", |event| event["requestURI"] == "/api/v1/nodes?as=nobody")?;
+    let unauthorized = log.wait_for_event("the request with an invalid token", |event| {
+        event["requestURI"] == "/api/v1/nodes?as=nobody"
+    })?;
     ensure!(unauthorized["verb"] == "list", "{unauthorized:#}");
     Ok(())
 }
@@ -159,7 +161,7 @@ fn check_secrets(kubectl: &Kubectl, log: &Log) -> Result<()> {
         ("create", "configmaps", "quiet"),
         ("create", "serviceaccounts/token", "robot"),
     ] {
-        let event = log.event_for(verb, resource, name)?;
+        let event = log.wait_for_event_on(verb, resource, name)?;
         ensure!(event["level"] == "Metadata", "{event:#}");
         ensure!(event.get("requestObject").is_none() && event.get("responseObject").is_none(), "{event:#}");
     }
@@ -172,7 +174,7 @@ fn check_secrets(kubectl: &Kubectl, log: &Log) -> Result<()> {
 fn check_forwarded_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
     let root = kubectl.with_flags(&["--as", "root", "--as-group", "system:masters"]);
     root.run_ok(&["label", "cluster", "member1", "tier=gold"], "")?;
-    let labelled = log.event_for("patch", "clusters", "member1")?;
+    let labelled = log.wait_for_event_on("patch", "clusters", "member1")?;
     ensure!(labelled["user"]["username"] == "system:admin", "{labelled:#}");
     ensure!(labelled["impersonatedUser"]["username"] == "root", "{labelled:#}");
     ensure!(labelled["requestObject"]["metadata"]["labels"]["tier"] == "gold", "{labelled:#}");
@@ -181,7 +183,7 @@ fn check_forwarded_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
     // A rejection by the aggregated server is recorded with its message.
     let unknown = format!("{CLUSTERS}/nowhere/proxy/api/v1/pods");
     kubectl.expect_output(&["get", "--raw", &unknown], "", 1, "not found")?;
-    let refused = log.event("an unknown cluster", |event| event["requestURI"] == unknown.as_str())?;
+    let refused = log.wait_for_event("an unknown cluster", |event| event["requestURI"] == unknown.as_str())?;
     ensure!(refused["annotations"]["crowsnest.io/cluster"] == "nowhere", "{refused:#}");
     ensure!(refused["responseStatus"]["code"] == 404, "{refused:#}");
     // Invalid values of annotations are refused, like those of any other field.
@@ -193,14 +195,14 @@ fn check_forwarded_requests(kubectl: &Kubectl, log: &Log) -> Result<()> {
         "metadata.annotations[proxy.crowsnest.io/exec]: Unsupported value: \"off\"",
     )?;
     ensure!(output.err.contains("supported values: \"disabled\", \"enabled\""), "{output:?}");
-    let refused = log.event("an invalid annotation", |event| {
+    let refused = log.wait_for_event("an invalid annotation", |event| {
         event["verb"] == "patch" && event["responseStatus"]["reason"] == "Invalid"
     })?;
     ensure!(refused["objectRef"]["name"] == "member1", "{refused:#}");
     // Response bodies of members are not logged.
     let nodes = format!("{CLUSTERS}/member1/proxy/api/v1/nodes?limit=1");
     kubectl.run_ok(&["get", "--raw", &nodes], "")?;
-    let proxied = log.event("a member's nodes", |event| event["requestURI"] == nodes.as_str())?;
+    let proxied = log.wait_for_event("a member's nodes", |event| event["requestURI"] == nodes.as_str())?;
     ensure!(proxied["annotations"]["crowsnest.io/cluster"] == "member1", "{proxied:#}");
     ensure!(proxied.get("responseObject").is_none(), "{proxied:#}");
     Ok(())
@@ -213,12 +215,12 @@ fn check_responding_clusters(fleet: &Fleet, kubectl: &Kubectl, log: &Log) -> Res
     let via_fleet = kubectl.with_flags(&["--server", &format!("{}{FLEET_PROXY}", fleet.server()?)]);
     via_fleet.run_until(&["get", "pod", "lonely", "-o", "name"], |out| out.contains("lonely"))?;
     let pods = format!("{FLEET_PROXY}/api/v1/namespaces/default/pods");
-    let read = log.event("the read of a pod", |event| {
+    let read = log.wait_for_event("the read of a pod", |event| {
         event["requestURI"] == format!("{pods}/lonely") && event["responseStatus"]["code"] == 200
     })?;
     ensure!(read["annotations"]["crowsnest.io/cluster"] == "member2", "{read:#}");
     kubectl.run_ok(&["get", "--raw", &pods], "")?;
-    let listed = log.event("a list", |event| event["requestURI"] == pods.as_str())?;
+    let listed = log.wait_for_event("a list", |event| event["requestURI"] == pods.as_str())?;
     let annotations = &listed["annotations"];
     ensure!(
         annotations["crowsnest.io/clusters"] == "member1,member2" && annotations["crowsnest.io/cluster-count"] == "2",
@@ -227,7 +229,7 @@ fn check_responding_clusters(fleet: &Fleet, kubectl: &Kubectl, log: &Log) -> Res
     // The member `*` stands for all members.
     let all_members = format!("{CLUSTERS}/*/proxy/api/v1/namespaces/default/pods");
     kubectl.run_ok(&["get", "--raw", &all_members], "")?;
-    let entry = log.event("the request to all members", |event| event["objectRef"]["name"] == "*")?;
+    let entry = log.wait_for_event("the request to all members", |event| event["objectRef"]["name"] == "*")?;
     let annotations = &entry["annotations"];
     ensure!(annotations["crowsnest.io/cluster"] == "*", "{entry:#}");
     ensure!(annotations["crowsnest.io/clusters"] == "member1,member2", "{entry:#}");

@@ -234,8 +234,11 @@ fn registry(addresses: &[&str], clusters: &[&str]) -> Value {
 
 /// Type, status and reason of the conditions.
 async fn conditions(registries: &Api<ResourceRegistry>) -> Result<Vec<String>> {
-    let found = registries.get("dashboards").await?.status.conditions;
-    Ok(found.iter().map(|condition| format!("{}={} {}", condition.type_, condition.status, condition.reason)).collect())
+    let conditions = registries.get("dashboards").await?.status.conditions;
+    Ok(conditions
+        .iter()
+        .map(|condition| format!("{}={} {}", condition.type_, condition.status, condition.reason))
+        .collect())
 }
 
 #[test]
@@ -247,7 +250,7 @@ fn objects_are_exported_in_karmadas_layout() -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let registries = runtime.block_on(registries(&fleet))?;
     let current_conditions = || runtime.block_on(conditions(&registries));
-    let (url, other) = (format!("http://127.0.0.1:{}", node.port), format!("http://localhost:{}", node.port));
+    let (url, other_url) = (format!("http://127.0.0.1:{}", node.port), format!("http://localhost:{}", node.port));
     let synced_conditions = ["Connected=True EngineAnswers", "Synced=True UpToDate"];
 
     let new_registry = serde_json::from_value(registry(&[&url], &["member1"]))?;
@@ -270,14 +273,14 @@ fn objects_are_exported_in_karmadas_layout() -> Result<()> {
         let (params, change) = (PatchParams::default(), Patch::Merge(change));
         runtime.block_on(registries.patch("dashboards", &params, &change))
     };
-    patch(registry(&[&other], &["member1", "member2"]))?;
+    patch(registry(&[&other_url], &["member1", "member2"]))?;
     let both = BTreeSet::from(["member1", "member2"]);
     wait_for("documents of both members", || {
         Ok(clusters(&node.exported_documents()?) == both && current_conditions()? == synced_conditions)
     })?;
 
     // While the Secret does not exist, the documents stay.
-    let mut with_secret = registry(&[&other], &["member1", "member2"]);
+    let mut with_secret = registry(&[&other_url], &["member1", "member2"]);
     with_secret["spec"]["backendStore"]["openSearch"]["secretRef"] = json!({"namespace": "default", "name": "engine"});
     patch(with_secret)?;
     wait_for("the conditions to report the missing Secret", || {

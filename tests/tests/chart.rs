@@ -66,7 +66,7 @@ fn render_cases() -> Result<Option<Vec<RenderedCase>>> {
     let outcomes: Vec<RenderedChart> = serde_json::from_slice(&output)?;
     ensure!(outcomes.len() == cases.len());
     let rendered_cases = cases.into_iter().zip(outcomes).map(|(case, rendered)| {
-        let objects = objects(&rendered).with_context(|| case.name.clone())?;
+        let objects = parse_objects(&rendered).with_context(|| case.name.clone())?;
         Ok(RenderedCase { case, rendered, objects })
     });
     rendered_cases.collect::<Result<Vec<_>>>().map(Some)
@@ -77,26 +77,26 @@ fn render_cases() -> Result<Option<Vec<RenderedCase>>> {
 fn rendered_cases() -> Result<Option<&'static [RenderedCase]>> {
     static RENDERED: LazyLock<Result<Option<Vec<RenderedCase>>>> = LazyLock::new(render_cases);
     match &*RENDERED {
-        Ok(all) => Ok(all.as_deref()),
+        Ok(cases) => Ok(cases.as_deref()),
         Err(error) => bail!("{error:#}"),
     }
 }
 
 /// Cases that render without an error, with their objects.
-fn installed_cases() -> Result<Option<impl Iterator<Item = (&'static Case, &'static [Value])>>> {
-    let Some(all) = rendered_cases()? else { return Ok(None) };
-    let successful = all.iter().filter(|one| one.case.error.is_none());
-    Ok(Some(successful.map(|one| (&one.case, one.objects.as_slice()))))
+fn successful_cases() -> Result<Option<impl Iterator<Item = (&'static Case, &'static [Value])>>> {
+    let Some(cases) = rendered_cases()? else { return Ok(None) };
+    let successful = cases.iter().filter(|rendered| rendered.case.error.is_none());
+    Ok(Some(successful.map(|rendered| (&rendered.case, rendered.objects.as_slice()))))
 }
 
-fn objects(rendered: &RenderedChart) -> Result<Vec<Value>> {
-    let mut all = Vec::new();
+fn parse_objects(rendered: &RenderedChart) -> Result<Vec<Value>> {
+    let mut objects = Vec::new();
     for (file, text) in &rendered.manifests {
         let documents: Vec<Option<Value>> =
             serde_saphyr::from_multiple(text).with_context(|| format!("{file}:\n{text}"))?;
-        all.extend(documents.into_iter().flatten());
+        objects.extend(documents.into_iter().flatten());
     }
-    Ok(all)
+    Ok(objects)
 }
 
 fn kind(object: &Value) -> &str {
@@ -131,8 +131,8 @@ fn selects(selector: &Value, pod: &Value) -> bool {
 
 #[test]
 fn charts_render_or_report_errors() -> Result<()> {
-    let Some(all) = rendered_cases()? else { return Ok(()) };
-    for RenderedCase { case, rendered, objects } in all {
+    let Some(cases) = rendered_cases()? else { return Ok(()) };
+    for RenderedCase { case, rendered, objects } in cases {
         match (&case.error, &rendered.error) {
             (None, None) => ensure!(rendered.lint.is_empty(), "{}: the linter reports {:?}", case.name, rendered.lint),
             (Some(expected), Some(error)) => ensure!(error.contains(expected), "{}: {error}", case.name),
@@ -157,8 +157,8 @@ fn charts_render_or_report_errors() -> Result<()> {
 
 #[test]
 fn every_pod_is_restricted() -> Result<()> {
-    let Some(all) = installed_cases()? else { return Ok(()) };
-    for (case, objects) in all {
+    let Some(cases) = successful_cases()? else { return Ok(()) };
+    for (case, objects) in cases {
         for (workload, pod) in pods(objects) {
             let subject = format!("{}: {workload}", case.name);
             let spec = &pod["spec"];
@@ -220,8 +220,8 @@ fn the_image_runs_unprivileged() -> Result<()> {
 /// read-only and are readable by the pod's group only.
 #[test]
 fn secrets_are_mounted_read_only_with_restrictive_modes() -> Result<()> {
-    let Some(all) = installed_cases()? else { return Ok(()) };
-    for (case, objects) in all {
+    let Some(cases) = successful_cases()? else { return Ok(()) };
+    for (case, objects) in cases {
         for (workload, pod) in pods(objects) {
             let volumes = list(&pod["spec"]["volumes"]).filter(|volume| volume.get("secret").is_some());
             for volume in volumes {
@@ -251,8 +251,8 @@ fn claims<'a>(objects: &'a [Value], workload: &str) -> Vec<&'a str> {
 
 #[test]
 fn referenced_objects_exist() -> Result<()> {
-    let Some(all) = installed_cases()? else { return Ok(()) };
-    for (case, objects) in all {
+    let Some(cases) = successful_cases()? else { return Ok(()) };
+    for (case, objects) in cases {
         let pods = pods(objects);
         let names_of =
             |expected: &str| -> BTreeSet<&str> { objects.iter().filter(|o| kind(o) == expected).map(name).collect() };
@@ -304,15 +304,15 @@ fn referenced_objects_exist() -> Result<()> {
 
 /// Names of the Secrets that the Job or cert-manager creates or that the values reference.
 fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
-    let mut all: BTreeSet<String> = BTreeSet::new();
+    let mut names: BTreeSet<String> = BTreeSet::new();
     for map in objects.iter().filter(|object| kind(object) == "ConfigMap") {
         if let Some(text) = map["data"]["credentials.yaml"].as_str() {
             let credentials: Value = serde_saphyr::from_str(text)?;
-            all.extend(list(&credentials["secrets"]).filter_map(|secret| secret["name"].as_str()).map(str::to_owned));
+            names.extend(list(&credentials["secrets"]).filter_map(|secret| secret["name"].as_str()).map(str::to_owned));
         }
     }
     let certificates = objects.iter().filter(|object| kind(object) == "Certificate");
-    all.extend(certificates.filter_map(|one| one["spec"]["secretName"].as_str()).map(str::to_owned));
+    names.extend(certificates.filter_map(|certificate| certificate["spec"]["secretName"].as_str()).map(str::to_owned));
     let secret_keys = [
         "kubeconfigSecret",
         "sessionKeySecret",
@@ -323,14 +323,14 @@ fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
         "encryptionSecret",
         "headersSecret",
     ];
-    let mut rest = vec![&case.values];
-    while let Some(value) = rest.pop() {
+    let mut pending = vec![&case.values];
+    while let Some(value) = pending.pop() {
         for (key, value) in value.as_object().into_iter().flatten() {
             match value.as_str() {
                 Some(secret) if secret_keys.contains(&key.as_str()) => {
-                    all.insert(secret.to_owned());
+                    names.insert(secret.to_owned());
                 }
-                _ => rest.push(value),
+                _ => pending.push(value),
             }
         }
     }
@@ -346,17 +346,17 @@ fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
             "etcd-server",
             "etcd-client",
         ];
-        all.extend(parts.map(|part| format!("crowsnest-{part}")));
+        names.extend(parts.map(|part| format!("crowsnest-{part}")));
     }
     // The agent's Secret, with the name used by `crowsnest register`.
-    all.insert("karmada-kubeconfig".to_owned());
-    Ok(all)
+    names.insert("karmada-kubeconfig".to_owned());
+    Ok(names)
 }
 
 #[test]
 fn network_policies_admit_intended_peers() -> Result<()> {
-    let Some(all) = installed_cases()? else { return Ok(()) };
-    for (case, objects) in all {
+    let Some(cases) = successful_cases()? else { return Ok(()) };
+    for (case, objects) in cases {
         if case.values.pointer("/networkPolicies/enabled") == Some(&json!(false)) {
             continue;
         }
@@ -383,8 +383,8 @@ fn network_policies_admit_intended_peers() -> Result<()> {
 
 #[test]
 fn roles_are_minimal() -> Result<()> {
-    let Some(all) = installed_cases()? else { return Ok(()) };
-    for (case, objects) in all {
+    let Some(cases) = successful_cases()? else { return Ok(()) };
+    for (case, objects) in cases {
         let roles = objects.iter().filter(|object| kind(object).ends_with("Role"));
         for role in roles {
             let has_wildcard = list(&role["rules"]).any(|rule| rule.to_string().contains("\"*\""));
@@ -405,9 +405,9 @@ fn roles_are_minimal() -> Result<()> {
 /// The arguments of every container are valid for the binary.
 #[test]
 fn arguments_are_valid() -> Result<()> {
-    let Some(all) = installed_cases()? else { return Ok(()) };
+    let Some(cases) = successful_cases()? else { return Ok(()) };
     let mut checked_commands = BTreeSet::new();
-    for (case, objects) in all {
+    for (case, objects) in cases {
         for (workload, pod) in pods(objects) {
             for container in list(&pod["spec"]["containers"]) {
                 let args: Vec<&str> = list(&container["args"]).filter_map(Value::as_str).collect();
@@ -432,11 +432,11 @@ fn arguments_are_valid() -> Result<()> {
 /// The keys of the configuration file are flags of `serve`.
 #[test]
 fn the_configuration_is_valid_for_serve() -> Result<()> {
-    let Some(all) = installed_cases()? else { return Ok(()) };
+    let Some(cases) = successful_cases()? else { return Ok(()) };
     let help = Command::new(binary()?).args(["serve", "--help"]).output()?;
     let help = String::from_utf8(help.stdout)?;
     let flags: BTreeSet<&str> = help.split_whitespace().filter_map(|word| word.strip_prefix("--")).collect();
-    for (case, objects) in all {
+    for (case, objects) in cases {
         let files = objects.iter().filter_map(|object| object.pointer("/data/config.yaml").and_then(Value::as_str));
         for text in files {
             let settings: BTreeMap<String, Value> = serde_saphyr::from_str(text)?;
@@ -451,10 +451,10 @@ fn the_configuration_is_valid_for_serve() -> Result<()> {
 /// The list for `crowsnest credentials` is valid: the command proceeds to contact the cluster.
 #[test]
 fn the_list_of_credentials_is_valid() -> Result<()> {
-    let Some(all) = installed_cases()? else { return Ok(()) };
+    let Some(cases) = successful_cases()? else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let missing = folder.path().join("nowhere.kubeconfig");
-    for (case, objects) in all {
+    for (case, objects) in cases {
         let lists =
             objects.iter().filter_map(|object| object.pointer("/data/credentials.yaml").and_then(Value::as_str));
         for text in lists {

@@ -86,13 +86,13 @@ fn check_controller(runtime: &Runtime, kubeconfig: &Path, config: watcher::Confi
         Controller::new(maps.clone(), config).owns(maps.clone(), watcher::Config::default().labels("of=copy"));
     let sources = controller.store();
     let retry = |_: Arc<ConfigMap>, _: &kube::Error, _: Arc<Api<ConfigMap>>| Action::requeue(Duration::from_millis(50));
-    let running = runtime.spawn(controller.run(copy, retry, Arc::new(maps.clone())).for_each(|_| async {}));
+    let controller_task = runtime.spawn(controller.run(copy, retry, Arc::new(maps.clone())).for_each(|_| async {}));
     for round in 0..ROUNDS {
         runtime.block_on(churn(&maps, round))?;
     }
     let listed = |selector: &str| -> Result<Contents> {
-        let all = runtime.block_on(maps.list(&ListParams::default().labels(selector)))?;
-        Ok(all.into_iter().map(|map| (map.name_any(), map.data.unwrap_or_default())).collect())
+        let list = runtime.block_on(maps.list(&ListParams::default().labels(selector)))?;
+        Ok(list.into_iter().map(|map| (map.name_any(), map.data.unwrap_or_default())).collect())
     };
     let expected = listed(SOURCES)?;
     ensure!(expected.len() > SOURCE_COUNT / 2, "{} sources are left", expected.len());
@@ -101,11 +101,11 @@ fn check_controller(runtime: &Runtime, kubeconfig: &Path, config: watcher::Confi
         Ok(copies == expected.iter().map(|(name, data)| (format!("copy-of-{name}"), data.clone())).collect())
     })?;
     let reflector_state = || -> Contents {
-        let all = sources.state();
-        all.iter().map(|map| (map.name_any(), map.data.clone().unwrap_or_default())).collect()
+        let state = sources.state();
+        state.iter().map(|map| (map.name_any(), map.data.clone().unwrap_or_default())).collect()
     };
     wait_for("the reflector to contain all sources", || Ok(reflector_state() == expected))?;
-    running.abort();
+    controller_task.abort();
     runtime.block_on(async {
         maps.delete_collection(&DeleteParams::default(), &ListParams::default().labels(SOURCES)).await
     })?;

@@ -51,7 +51,7 @@ fn check_api(env: &TestEnv, corpus: &Corpus) -> Result<()> {
     let mut failures = Vec::new();
     for case in &corpus.cases {
         let query = env.shift_query(&case.query)?;
-        let response = env.query(&query, case.summed_numbers().as_deref())?;
+        let response = env.query(&query, case.summed_columns().as_deref())?;
         let result = QueryResponse::parse(&response)?;
         let kinds = response["facets"]["kind"].as_array().into_iter().flatten();
         let kinds: u64 = kinds.filter_map(|kind| kind["count"].as_u64()).sum();
@@ -73,7 +73,7 @@ fn check_cli(env: &TestEnv, corpus: &Corpus) -> Result<()> {
         let query = env.shift_query(&case.query)?;
         let mut command = Command::new(&binary);
         command.env("KUBECONFIG", &env.kubeconfig).args(["search", "-o", "json", "--limit", "1000"]);
-        command.args(case.summed_numbers().map(|numbers| format!("--sum={numbers}"))).args(["--", &query]);
+        command.args(case.summed_columns().map(|columns| format!("--sum={columns}"))).args(["--", &query]);
         let output = CommandOutput::parse(&command.output()?)?;
         let result =
             QueryResponse::parse(&serde_json::from_str(&output.out).with_context(|| format!("{query}: {output:?}"))?)?;

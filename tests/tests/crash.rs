@@ -98,19 +98,19 @@ impl ControlPlane {
 /// A kill of the control plane in one round.
 struct Kill {
     /// Number of acknowledged writes before the kill.
-    acknowledged: usize,
+    writes_before: usize,
     /// Delay after the last of these writes.
     delay: Duration,
     /// Delay of a second kill after the start of the restart, before the control plane is ready.
-    during_start: Option<Duration>,
+    second_kill_delay: Option<Duration>,
 }
 
 impl Kill {
     fn random(rng: &mut StdRng, writes: usize) -> Self {
-        let acknowledged = rng.random_range(1..=writes);
+        let writes_before = rng.random_range(1..=writes);
         let delay = MAX_KILL_DELAY.mul_f64(rng.random());
-        let during_start = rng.random_bool(0.3).then(|| MIN_START_DURATION.mul_f64(rng.random()));
-        Kill { acknowledged, delay, during_start }
+        let second_kill_delay = rng.random_bool(0.3).then(|| MIN_START_DURATION.mul_f64(rng.random()));
+        Kill { writes_before, delay, second_kill_delay }
     }
 }
 
@@ -156,11 +156,11 @@ impl TestEnv {
         let recreated = state.recreated_objects(&self.previous_state, |name| changes.may_replace(name));
         ensure!(recreated.is_empty(), "objects were recreated although no write moved them: {recreated:?}");
         self.previous_state = state;
-        let Kill { acknowledged, delay, during_start } = kill;
+        let Kill { writes_before, delay, second_kill_delay } = kill;
         let second =
-            during_start.map(|delay| format!(", again {delay:.1?} after the restart began")).unwrap_or_default();
+            second_kill_delay.map(|delay| format!(", again {delay:.1?} after the restart began")).unwrap_or_default();
         eprintln!(
-            "round {round}: killed {delay:.1?} after {acknowledged} of {writes} writes{second}; writing took \
+            "round {round}: killed {delay:.1?} after {writes_before} of {writes} writes{second}; writing took \
              {write_duration:.1?}, settling {:.1?}",
             started_at.elapsed() - write_duration
         );
@@ -173,18 +173,18 @@ impl TestEnv {
         let control_plane = &mut self.control_plane;
         let (sender, mut acknowledged) = watch::channel(0);
         std::thread::scope(|scope| {
-            let writing = scope.spawn(|| runtime.block_on(write::write_all(&file, lanes, sender)));
+            let writer = scope.spawn(|| runtime.block_on(write::write_all(&file, lanes, sender)));
             // If the writer fails earlier, its error is returned below.
-            let is_reached = runtime.block_on(acknowledged.wait_for(|count| *count >= kill.acknowledged)).is_ok();
+            let is_reached = runtime.block_on(acknowledged.wait_for(|count| *count >= kill.writes_before)).is_ok();
             if is_reached {
                 std::thread::park_timeout(kill.delay);
                 control_plane.kill()?;
-                if let Some(delay) = kill.during_start {
+                if let Some(delay) = kill.second_kill_delay {
                     control_plane.kill_during_start(delay)?;
                 }
                 control_plane.start()?;
             }
-            writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 

@@ -72,12 +72,12 @@ fn manifests_are_accepted_and_credentials_created_once() -> Result<()> {
     let early_renewal = job.run(&["--renew-before", "8761h"])?;
     let renewed_count = early_renewal.out.matches(": created: it expires at 20").count();
     ensure!(renewed_count == certificates.len() - 3, "{early_renewal:?}");
-    let now = secrets(&kubectl)?;
-    let key = |all: &BTreeMap<String, Value>, name: &str| all[name]["data"]["tls.key"].clone();
+    let current = secrets(&kubectl)?;
+    let key = |secrets: &BTreeMap<String, Value>, name: &str| secrets[name]["data"]["tls.key"].clone();
     for (name, is_unchanged) in
         [("crowsnest-service-accounts", true), ("crowsnest-ca", true), ("crowsnest-server", false)]
     {
-        ensure!((key(&created, name) == key(&now, name)) == is_unchanged, "unexpected key of {name}");
+        ensure!((key(&created, name) == key(&current, name)) == is_unchanged, "unexpected key of {name}");
     }
     check_permissions(&job.kubectl)?;
     ensure!(server.stop()?.success());
@@ -150,7 +150,7 @@ impl Job {
 fn secrets(kubectl: &Kubectl) -> Result<BTreeMap<String, Value>> {
     let args = ["get", "secrets", "-l", "app.kubernetes.io/managed-by=crowsnest", "-o", "json"];
     let list: Value = serde_json::from_str(&kubectl.run_ok(&args, "")?)?;
-    let items = list["items"].as_array().context("no list")?;
+    let items = list["items"].as_array().context("the list has no items")?;
     Ok(items
         .iter()
         .map(|item| (item["metadata"]["name"].as_str().unwrap_or_default().to_owned(), item.clone()))

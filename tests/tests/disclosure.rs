@@ -38,12 +38,12 @@ fn path(resource: &str, query: &str, parameters: &str) -> String {
     format!("{SEARCH}/{resource}?q={}{parameters}", percent_encode(query))
 }
 
-fn raw(kubectl: &Kubectl, path: &str) -> Result<String> {
+fn get_raw(kubectl: &Kubectl, path: &str) -> Result<String> {
     kubectl.run_ok(&["get", "--raw", path], "")
 }
 
 fn total(kubectl: &Kubectl, query: &str) -> Result<u64> {
-    let response: Value = serde_json::from_str(&raw(kubectl, &path("count", query, ""))?)?;
+    let response: Value = serde_json::from_str(&get_raw(kubectl, &path("count", query, ""))?)?;
     response["total"].as_u64().context("the response has no total")
 }
 
@@ -51,8 +51,8 @@ fn total(kubectl: &Kubectl, query: &str) -> Result<u64> {
 fn write_account_kubeconfig(kubectl: &Kubectl, namespace: &str, name: &str) -> Result<PathBuf> {
     let token = kubectl.run_ok(&["create", "token", name, "-n", namespace], "")?;
     let mut config: Value = serde_json::from_str(&kubectl.run_ok(&["config", "view", "--raw", "-o", "json"], "")?)?;
-    for one in config["users"].as_array_mut().into_iter().flatten() {
-        one["user"] = json!({"token": token.trim()});
+    for user in config["users"].as_array_mut().into_iter().flatten() {
+        user["user"] = json!({"token": token.trim()});
     }
     let path = kubectl.folder.join(format!("{name}.kubeconfig"));
     fs::write(&path, config.to_string())?;
@@ -222,7 +222,7 @@ fn check_account_of_same_name(admin: &Path, kubectl: &Kubectl, member: &Kubectl,
 
     kubectl.run_ok(&["apply", "-f", "-"], CLUSTER_ACCESS)?;
     wait_for("the account to see the object", || Ok(total(&account, RESTRICTED_NAME)? == 1))?;
-    let status = raw(&account, &format!("{SEARCH}/status"))?;
+    let status = get_raw(&account, &format!("{SEARCH}/status"))?;
     ensure!(status.contains("member1") && !status.contains("member2"), "{status}");
     ensure!(total(&account, "cluster:member2")? == 0);
     kubectl.run_ok(&["delete", "clusterrolebinding", "reaches-member1"], "")?;
@@ -280,10 +280,10 @@ fn check_secret_copies(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         ensure!(total(kubectl, query)? == 0, "{query} has hits");
     }
     let responses = [
-        raw(kubectl, &path("export", "kind:secret name:copied", ""))?,
-        raw(kubectl, &path("export", "kind:configmap name:embedding", ""))?,
-        raw(kubectl, &path("suggest", "ann:", "&limit=50"))?,
-        raw(
+        get_raw(kubectl, &path("export", "kind:secret name:copied", ""))?,
+        get_raw(kubectl, &path("export", "kind:configmap name:embedding", ""))?,
+        get_raw(kubectl, &path("suggest", "ann:", "&limit=50"))?,
+        get_raw(
             kubectl,
             &format!("{SEARCH}/history?cluster=member1&apiVersion=v1&resource=secrets&namespace=default&name=copied"),
         )?,

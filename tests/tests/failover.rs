@@ -86,9 +86,9 @@ fn workloads(primary: &'static str, spare: &'static str) -> Vec<Workload> {
 #[test]
 fn workloads_keep_a_healthy_copy_and_exclusive_ones_never_run_twice() -> Result<()> {
     let members: Vec<&str> = CASES.iter().flat_map(|case| [case.primary, case.spare]).collect();
-    let mut all: Vec<Workload> = CASES.iter().flat_map(|case| workloads(case.primary, case.spare)).collect();
-    all.push(Workload::with_copies(members.clone()));
-    let mut env = TestEnv::start(&members, &["behind"], all)?;
+    let mut all_workloads: Vec<Workload> = CASES.iter().flat_map(|case| workloads(case.primary, case.spare)).collect();
+    all_workloads.push(Workload::with_copies(members.clone()));
+    let mut env = TestEnv::start(&members, &["behind"], all_workloads)?;
     let before = env.read_state()?.1;
     CASES.iter().try_for_each(|case| env.inject(case.fault, case.primary))?;
 
@@ -100,20 +100,20 @@ fn workloads_keep_a_healthy_copy_and_exclusive_ones_never_run_twice() -> Result<
     env.kill_control_plane()?;
     env.start_control_plane()?;
     let graceful = |case: &Case| Workload::new(Kind::Graceful, case.primary, case.spare);
-    let moved = || CASES.iter().filter(|case| (case.moves)() == Some(true));
+    let affected_cases = || CASES.iter().filter(|case| (case.moves)() == Some(true));
     env.wait_until("all affected workloads to move", |_, copies| {
-        let waiting = moved().filter(|case| !is_ready_in(copies, &graceful(case), case.spare));
+        let waiting = affected_cases().filter(|case| !is_ready_in(copies, &graceful(case), case.spare));
         waiting.map(|case| format!("{:?} of {}", case.fault, case.primary)).collect()
     })?;
     env.wait_for_checks(CHECKS_PER_STATE)?;
-    let unmoved = || CASES.iter().filter(|case| (case.moves)() == Some(false));
+    let unaffected_cases = || CASES.iter().filter(|case| (case.moves)() == Some(false));
     env.wait_until("the condition HealthSignals to have the reason Damped", |state, _| {
         let reasons = state.condition_reasons("HealthSignals");
-        let waiting = unmoved().filter(|case| reasons.get(case.primary) != Some(&"Damped"));
+        let waiting = unaffected_cases().filter(|case| reasons.get(case.primary) != Some(&"Damped"));
         waiting.map(|case| case.primary.to_owned()).collect()
     })?;
     let after = env.read_state()?.1;
-    for case in unmoved() {
+    for case in unaffected_cases() {
         let placement = |copies: &Copies| {
             let mut placement = uids(copies);
             placement.retain(|(name, _), _| *name == graceful(case).name);
@@ -133,9 +133,9 @@ const LOST: [&str; 4] = ["lost1", "lost2", "lost3", "lost4"];
 #[test]
 fn nothing_is_evicted_while_most_of_the_fleet_fails() -> Result<()> {
     let members: Vec<&str> = LOST.into_iter().chain(["healthy"]).collect();
-    let mut all: Vec<Workload> = LOST.iter().flat_map(|primary| workloads(primary, "healthy")).collect();
-    all.push(Workload::with_copies(members.clone()));
-    let mut env = TestEnv::start(&members, &[], all)?;
+    let mut all_workloads: Vec<Workload> = LOST.iter().flat_map(|primary| workloads(primary, "healthy")).collect();
+    all_workloads.push(Workload::with_copies(members.clone()));
+    let mut env = TestEnv::start(&members, &[], all_workloads)?;
 
     // A process that was suspended has no health data of that period, which must not count as a failure.
     env.forbid_moves(true)?;
@@ -175,9 +175,9 @@ const CLOCK_OFFSETS: [i64; 3] = [3600, 0, 600];
 #[test]
 fn clock_jumps_move_nothing() -> Result<()> {
     let members = ["home", "spare"];
-    let mut all = workloads("home", "spare");
-    all.push(Workload::with_copies(members.to_vec()));
-    let mut env = TestEnv::start(&members, &[], all)?;
+    let mut all_workloads = workloads("home", "spare");
+    all_workloads.push(Workload::with_copies(members.to_vec()));
+    let mut env = TestEnv::start(&members, &[], all_workloads)?;
     env.forbid_moves(true)?;
     for offset in CLOCK_OFFSETS {
         env.set_clock(offset)?;

@@ -43,15 +43,15 @@ impl Database {
     }
 
     /// Values and items of lists, of all properties of nodes and relationships, that contain one of these texts.
-    async fn values_containing(&self, parts: &[&str]) -> Result<Vec<BTreeMap<String, Value>>> {
+    async fn find_values(&self, parts: &[&str]) -> Result<Vec<BTreeMap<String, Value>>> {
         let conditions: Vec<String> = parts.iter().map(|part| format!("value CONTAINS '{part}'")).collect();
         let text = "CALL () { MATCH (n) RETURN properties(n) AS owned UNION ALL MATCH ()-[e]->() RETURN properties(e) AS owned } \
             UNWIND keys(owned) AS key UNWIND [] + owned[key] AS item WITH key, toStringOrNull(item) AS value";
-        self.rows(&format!("{text} WHERE {} RETURN DISTINCT key, value", conditions.join(" OR "))).await
+        self.query(&format!("{text} WHERE {} RETURN DISTINCT key, value", conditions.join(" OR "))).await
     }
 
     /// Runs a Cypher statement; returns its rows.
-    async fn rows(&self, text: &str) -> Result<Vec<BTreeMap<String, Value>>> {
+    async fn query(&self, text: &str) -> Result<Vec<BTreeMap<String, Value>>> {
         let bolt = Bolt::new(&BoltTarget {
             address: format!("bolt://127.0.0.1:{}", self.port),
             username: String::new(),
@@ -88,9 +88,12 @@ fn documented_questions_have_the_documented_answers() -> Result<()> {
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let address = format!("127.0.0.1:{}", database.port);
     let manifests = fenced_blocks(DOCUMENTATION, "yaml");
-    ensure!(manifests.len() == 3, "{}", manifests.len());
+    ensure!(manifests.len() == 3, "the page has {} manifests", manifests.len());
     for manifest in &manifests {
-        ensure!(manifest.contains("kind: GraphSink") == manifest.contains(ADDRESS));
+        ensure!(
+            manifest.contains("kind: GraphSink") == manifest.contains(ADDRESS),
+            "not a sink of {ADDRESS}: {manifest}"
+        );
         fleet.kubectl_ok(&kubectl, "cp", &["apply", "-f", "-"], &manifest.replace(ADDRESS, &address))?;
     }
     let get = ["get", "graphsinks", "-n", "shop", "--no-headers"];
@@ -101,29 +104,29 @@ fn documented_questions_have_the_documented_answers() -> Result<()> {
     let (_, questions) = DOCUMENTATION.split_once("## Ten questions").context("no questions")?;
     let (questions, _) = questions.split_once("## Behaviour").context("no end of the questions")?;
     let questions: Vec<&str> = questions.split("\n### ").skip(1).collect();
-    ensure!(questions.len() == 10, "{}", questions.len());
+    ensure!(questions.len() == 10, "the page has {} questions", questions.len());
     for question in questions {
         let (statements, answers) = (fenced_blocks(question, "cypher"), fenced_blocks(question, ""));
         let (statement, expected) = (statements.first().context("no Cypher")?, answers.first().context("no answer")?);
         let columns = expected.lines().next().context("no columns")?;
-        let mut found = String::new();
-        wait_for(question, || {
-            found = format_table(columns, &runtime.block_on(database.rows(statement))?);
-            Ok(found == *expected)
+        let mut table = String::new();
+        wait_for("the documented answer", || {
+            table = format_table(columns, &runtime.block_on(database.query(statement))?);
+            Ok(table == *expected)
         })
-        .with_context(|| format!("{question}\nresult:\n{found}"))?;
+        .with_context(|| format!("{question}\nresult:\n{table}"))?;
     }
     // The statement finds texts in values and list items of nodes and relationships, but no value of a Secret.
     let present = [("name", "report-settings"), ("labels", "app=web"), ("via", "secretKeyRef"), ("by", "shop/web")];
     for (key, part) in present {
-        let found = runtime.block_on(database.values_containing(&[part]))?;
+        let found = runtime.block_on(database.find_values(&[part]))?;
         ensure!(found.iter().any(|row| row["key"] == key), "no {part:?} in {key}: {found:?}");
     }
-    let found = runtime.block_on(database.values_containing(&["correct-horse", "Y29ycmVjdC1ob3JzZ"]))?;
+    let found = runtime.block_on(database.find_values(&["correct-horse", "Y29ycmVjdC1ob3JzZ"]))?;
     ensure!(found.is_empty(), "{found:?}");
     // Without the permission to list Pods, the sink removes them from the graph.
     fleet.kubectl_ok(&kubectl, "cp", &["delete", "clusterrolebinding", "graph-reader"], "")?;
     let pods = "MATCH (n:Pod) RETURN n.key AS key";
-    wait_for("the Pods to leave the graph", || Ok(runtime.block_on(database.rows(pods))?.is_empty()))?;
+    wait_for("the Pods to leave the graph", || Ok(runtime.block_on(database.query(pods))?.is_empty()))?;
     Ok(())
 }

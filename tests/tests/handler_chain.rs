@@ -58,13 +58,13 @@ fn wait_for_events(
     count: usize,
     predicate: impl Fn(&Value) -> bool,
 ) -> Result<Vec<Value>> {
-    let mut found = Vec::new();
+    let mut events = Vec::new();
     wait_for("audit events", || {
-        found = audit_log()?.into_iter().filter(&predicate).collect();
-        Ok(found.len() >= count)
+        events = audit_log()?.into_iter().filter(&predicate).collect();
+        Ok(events.len() >= count)
     })
     .with_context(|| format!("{:#?}", audit_log()))?;
-    Ok(found)
+    Ok(events)
 }
 
 /// The member receives the user name, UID and groups of the caller.

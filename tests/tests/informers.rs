@@ -71,14 +71,14 @@ fn informers_list_once_and_miss_nothing() -> Result<()> {
         Ok(runtime.block_on(fleet_api.list(&ListParams::default()))?.items.iter().map(entry).collect())
     };
     wait_for("the fleet's ConfigMaps to be in the cache", || {
-        Ok(listed().is_ok_and(|l| in_members().is_ok_and(|t| l == t)))
+        Ok(listed().is_ok_and(|listed| in_members().is_ok_and(|objects| listed == objects)))
     })
     .with_context(|| format!("{:?} instead of {:?}\n{}", listed(), in_members(), fleet.log()))?;
 
     let configs = [watcher::Config::default(), watcher::Config::default().streaming_lists()];
     let informers = configs.map(|config| Reader::Rust(start_informer(&runtime, fleet_api.clone(), config)));
     let mut readers: Vec<(&str, Reader)> = ["listing", "streaming"].into_iter().zip(informers).collect();
-    if let Some(process) = python_readers(dir.path(), &fleet)? {
+    if let Some(process) = start_python_readers(dir.path(), &fleet)? {
         readers.extend(READERS.map(|name| (name, Reader::Python(Arc::clone(&process), name))));
     }
     let check_agreement = |what: &str, expected: &dyn Fn() -> Result<Objects>| -> Result<()> {
@@ -117,9 +117,9 @@ fn informers_list_once_and_miss_nothing() -> Result<()> {
     check_agreement("a member stopped and started", &in_members)?;
 
     kubectl.run_ok(&["delete", "cluster", "member2", "--timeout=240s"], "")?;
-    let without =
+    let without_member2 =
         || -> Result<Objects> { Ok(in_members()?.into_iter().filter(|(key, _)| key.0 != "member2").collect()) };
-    check_agreement("a member left", &without)?;
+    check_agreement("a member left", &without_member2)?;
     let kubeconfig = fleet.kubeconfig("member2");
     run_crowsnest(&fleet, &["join", "member2", "--cluster-kubeconfig", path(&kubeconfig)?])?;
     churn(&runtime, &members[1], 1, 5)?;
@@ -146,13 +146,13 @@ fn config_maps(runtime: &Runtime, fleet: &Fleet, kubeconfig: &str, path: &'stati
     let mut parts = config.cluster_url.into_parts();
     parts.path_and_query = Some(PathAndQuery::from_static(path));
     config.cluster_url = Uri::from_parts(parts)?;
-    let _in = runtime.enter();
+    let _guard = runtime.enter();
     Ok(Api::all(Client::try_from(config)?))
 }
 
 /// Creates, changes and deletes objects, different ones in each round.
-fn churn(runtime: &Runtime, all: &Api<ConfigMap>, member: usize, round: usize) -> Result<()> {
-    let api: Api<ConfigMap> = Api::namespaced(all.clone().into_client(), "default");
+fn churn(runtime: &Runtime, config_maps: &Api<ConfigMap>, member: usize, round: usize) -> Result<()> {
+    let api: Api<ConfigMap> = Api::namespaced(config_maps.clone().into_client(), "default");
     runtime.block_on(async {
         for nth in 0..30 {
             // Names in both members, and names in one member.
@@ -210,8 +210,8 @@ fn start_informer(runtime: &Runtime, api: Api<ConfigMap>, config: watcher::Confi
     state
 }
 
-/// The readers in Python; `None` without the Python client.
-fn python_readers(folder: &Path, fleet: &Fleet) -> Result<Option<Arc<Mutex<RunningCommand>>>> {
+/// Starts the program with the readers in Python; returns `None` without the Python client.
+fn start_python_readers(folder: &Path, fleet: &Fleet) -> Result<Option<Arc<Mutex<RunningCommand>>>> {
     let Some(program) = find_python()? else { return Ok(None) };
     let script = folder.join("readers.py");
     std::fs::write(&script, PYTHON)?;

@@ -30,14 +30,14 @@ fn a_fleet_is_managed_with_every_kubectl() -> Result<()> {
 }
 
 /// A template and a policy create pods in the members, whose status is aggregated.
-fn check_propagation(own: &Kubectl, members: &[Kubectl]) -> Result<()> {
-    own.run_ok(&["apply", "-f", "-"], WEB)?;
+fn check_propagation(namespaced: &Kubectl, members: &[Kubectl]) -> Result<()> {
+    namespaced.run_ok(&["apply", "-f", "-"], WEB)?;
     for member in members {
         member.run_until(&["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 2)?;
     }
-    own.run_until(&["get", "rb", "web-deployment"], |out| out.matches("True").count() == 2)?;
-    own.run_until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "4")?;
-    let rolled_out = own.run_ok(&["rollout", "status", "deployment/web", "--timeout=240s"], "")?;
+    namespaced.run_until(&["get", "rb", "web-deployment"], |out| out.matches("True").count() == 2)?;
+    namespaced.run_until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "4")?;
+    let rolled_out = namespaced.run_ok(&["rollout", "status", "deployment/web", "--timeout=240s"], "")?;
     ensure!(rolled_out.contains("\"web\" successfully rolled out"), "{rolled_out}");
     Ok(())
 }
@@ -97,7 +97,7 @@ fn check_discovery_of_search(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-fn check_explain_and_describe(own: &Kubectl) -> Result<()> {
+fn check_explain_and_describe(namespaced: &Kubectl) -> Result<()> {
     let expected_texts: [(&[&str], &[&str]); 8] = [
         (&["explain", "deployment.spec.replicas"], &["Number of desired pods"]),
         (&["explain", "propagationpolicy.spec.placement.clusterAffinity"], &["clusterNames", "[]string"]),
@@ -109,7 +109,7 @@ fn check_explain_and_describe(own: &Kubectl) -> Result<()> {
         (&["describe", "pp", "web"], &["Cluster Names:", "Resource Selectors:"]),
     ];
     for (args, texts) in expected_texts {
-        let output = own.run_ok(args, "")?;
+        let output = namespaced.run_ok(args, "")?;
         for text in texts {
             ensure!(output.contains(text), "{args:?}: no {text}: {output}");
         }
@@ -118,17 +118,17 @@ fn check_explain_and_describe(own: &Kubectl) -> Result<()> {
 }
 
 /// An override changes its member only; a scale changes all.
-fn check_overrides_and_scaling(own: &Kubectl, members: &[Kubectl]) -> Result<()> {
+fn check_overrides_and_scaling(namespaced: &Kubectl, members: &[Kubectl]) -> Result<()> {
     let image = ["get", "deploy", "web", "-o", "jsonpath={.spec.template.spec.containers[0].image}"];
-    own.run_ok(&["apply", "-f", "-"], OVERRIDE)?;
+    namespaced.run_ok(&["apply", "-f", "-"], OVERRIDE)?;
     members[1].run_until(&image, |out| out == "nginx:1.27")?;
     members[0].run_until(&image, |out| out == "nginx:1.25")?;
-    own.run_ok(&["scale", "deployment/web", "--replicas=3"], "")?;
+    namespaced.run_ok(&["scale", "deployment/web", "--replicas=3"], "")?;
     for member in members {
         member.run_until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "3")?;
     }
-    own.run_until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "6")?;
-    own.run_ok(&["rollout", "status", "deployment/web", "--timeout=240s"], "")?;
+    namespaced.run_until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "6")?;
+    namespaced.run_ok(&["rollout", "status", "deployment/web", "--timeout=240s"], "")?;
     Ok(())
 }
 
@@ -137,7 +137,7 @@ const REGISTRY: &str = "apiVersion: search.karmada.io/v1alpha1\nkind: ResourceRe
     spec: {targetCluster: {}, resourceSelectors: [{apiVersion: v1, kind: Secret}]}\n";
 
 /// Checks diff, dry runs, rejected manifests, and server-side apply with its conflicts.
-fn check_apply(own: &Kubectl) -> Result<()> {
+fn check_apply(namespaced: &Kubectl) -> Result<()> {
     let apply = |extra_args: &[&'static str]| [&["apply", "-f", "-"], extra_args].concat();
     let wrong = WEB.replacen("replicas: 2", "replicaz: 2", 1);
     let red = SETTINGS.replace("blue", "red");
@@ -158,25 +158,25 @@ fn check_apply(own: &Kubectl) -> Result<()> {
         (vec!["patch", "configmap", "settings", "-p", "{\"data\":{\"colour\":null}}"], "", 0, "patched"),
     ];
     for (args, input, code, text) in &steps {
-        own.expect_output(args, input, *code, text)?;
+        namespaced.expect_output(args, input, *code, text)?;
     }
-    let replicas = own.run_ok(&["get", "deploy", "web", "-o", "jsonpath={.spec.replicas}"], "")?;
+    let replicas = namespaced.run_ok(&["get", "deploy", "web", "-o", "jsonpath={.spec.replicas}"], "")?;
     ensure!(replicas == "3", "a dry run changed the replicas to {replicas}");
     Ok(())
 }
 
 /// Propagated objects are deleted with the template.
-fn check_deletion(own: &Kubectl, members: &[Kubectl], namespace: &str) -> Result<()> {
-    own.run_ok(&["delete", "-f", "-"], WEB)?;
+fn check_deletion(namespaced: &Kubectl, members: &[Kubectl], namespace: &str) -> Result<()> {
+    namespaced.run_ok(&["delete", "-f", "-"], WEB)?;
     for member in members {
         member.run_until(&["get", "deploy,pods", "-o", "name"], |out| !out.contains("web"))?;
     }
-    own.run_until(&["get", "rb", "-o", "name"], |out| out.is_empty())?;
-    own.run_until(
+    namespaced.run_until(&["get", "rb", "-o", "name"], |out| out.is_empty())?;
+    namespaced.run_until(
         &["get", "work", "-A", "-o", "jsonpath={.items[*].spec.workload.manifests[*].metadata.namespace}"],
         |out| !out.split_whitespace().any(|n| n == namespace),
     )?;
-    own.run_ok(&["delete", "namespace", namespace, "--timeout=240s"], "")?;
+    namespaced.run_ok(&["delete", "namespace", namespace, "--timeout=240s"], "")?;
     for member in members {
         member.run_until(&["get", "namespaces", "-o", "name"], |out| !out.contains(namespace))?;
     }

@@ -1,4 +1,4 @@
-//! Least privilege: a run of the whole system uses every permission granted to our accounts by roles in charts, manifests,
+//! Least privilege: a run of the whole system uses every permission granted to Crowsnest's accounts by roles in charts, manifests,
 //! code and documentation, or `least_privilege/accounts.yaml` explains why an unused permission is granted.
 //!
 //! The run joins one member in observe mode and one in steer mode, registers a third with a bootstrap token and acts as
@@ -35,7 +35,7 @@ struct Accounts {
     others: Vec<OtherBindings>,
 }
 
-/// Bindings that are not for our accounts: for users, for all users, and of the test itself.
+/// Bindings that are not for Crowsnest's accounts: for users, for all users, and of the test itself.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OtherBindings {
@@ -87,10 +87,10 @@ fn check_accounts(
             findings.push(format!("{} at {} sent no request", account.user, account.at));
         }
         let identity = Identity { user: user.to_owned(), groups: record.groups.clone() };
-        let (grants, granting) = rbac.grants(&identity, &ignored);
+        let (grants, granting_bindings) = rbac.grants(&identity, &ignored);
         findings.extend(check_account(account, minor, &grants, &record.uses));
         write_report(account, record)?;
-        known.extend(granting);
+        known.extend(granting_bindings);
     }
     let unknown = rbac.bindings().into_keys().filter(|binding| !known.contains(binding));
     findings.extend(unknown.map(|binding| format!("{binding} has no subject in accounts.yaml")));

@@ -138,16 +138,16 @@ fn annotate(fleet: &Fleet, kubectl: &Kubectl, member: &str, round: u32) -> Resul
 /// Waits until every watch has delivered a round of a member; none may have ended.
 fn wait_for_round(watches: &Watches, member: &str, round: u32) -> Result<()> {
     let mut waiting = Vec::new();
-    let all = wait_for(&format!("all watches to see round {round} of {member}"), || {
+    let result = wait_for(&format!("all watches to see round {round} of {member}"), || {
         let watches = watches.lock();
-        if let Some((which, state)) = watches.iter().find(|(_, state)| state.error.is_some()) {
-            bail!("the watch {which:?} has ended: {:?}", state.error);
+        if let Some((key, state)) = watches.iter().find(|(_, state)| state.error.is_some()) {
+            bail!("the watch {key:?} has ended: {:?}", state.error);
         }
-        let late = |state: &WatchState| state.rounds.get(member).is_none_or(|state| *state < round);
-        waiting = watches.iter().filter(|(_, state)| late(state)).map(|(which, _)| *which).collect();
+        let is_late = |state: &WatchState| state.rounds.get(member).is_none_or(|last| *last < round);
+        waiting = watches.iter().filter(|(_, state)| is_late(state)).map(|(key, _)| *key).collect();
         Ok(waiting.is_empty())
     });
-    all.with_context(|| format!("{} of {} wait: {:?}", waiting.len(), watches.lock().len(), waiting.first()))
+    result.with_context(|| format!("{} of {} watches wait: {:?}", waiting.len(), watches.lock().len(), waiting.first()))
 }
 
 /// A client with its own connections, as of a separate user.
@@ -177,17 +177,17 @@ async fn start_users(fleet: &Fleet, watches: &Watches) -> Result<JoinSet<()>> {
         }
     }
     while let Some(result) = initial_lists.join_next().await {
-        let (client, which, path, accept, version) = result??;
-        watches.lock().insert(which, WatchState::default());
+        let (client, key, path, accept, version) = result??;
+        watches.lock().insert(key, WatchState::default());
         let watches = Arc::clone(watches);
         users.spawn(async move {
             let result = watch(&client, path, accept, &version, |member, round| {
-                if let Some(state) = watches.lock().get_mut(&which) {
+                if let Some(state) = watches.lock().get_mut(&key) {
                     state.rounds.insert(member, round);
                 }
             });
             let error = result.await.map_or_else(|error| format!("{error:#}"), |()| "its stream ended".to_owned());
-            if let Some(state) = watches.lock().get_mut(&which) {
+            if let Some(state) = watches.lock().get_mut(&key) {
                 state.error = Some(error);
             }
         });
@@ -198,7 +198,7 @@ async fn start_users(fleet: &Fleet, watches: &Watches) -> Result<JoinSet<()>> {
 async fn list(client: &kube::Client, path: &str, accept: &str) -> Result<Value> {
     let request =
         Request::get(format!("{FLEET_PROXY}{path}?limit=500")).header(header::ACCEPT, accept).body(Vec::new())?;
-    client.request(request).await.with_context(|| format!("listing {path}"))
+    client.request(request).await.with_context(|| format!("cannot list {path}"))
 }
 
 async fn watch(
@@ -212,7 +212,7 @@ async fn watch(
     let request = Request::get(path).header(header::ACCEPT, accept).body(Vec::new())?;
     let mut lines = client.request_stream(request).await?.lines();
     while let Some(line) = lines.try_next().await? {
-        let event: Value = serde_json::from_str(&line).with_context(|| format!("an event: {line}"))?;
+        let event: Value = serde_json::from_str(&line).with_context(|| format!("cannot decode the event {line}"))?;
         ensure!(event["type"] != "ERROR", "{event}");
         let object = event.pointer("/object/rows/0/object").unwrap_or(&event["object"]);
         let metadata = &object["metadata"];

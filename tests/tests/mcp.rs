@@ -58,7 +58,7 @@ impl Session {
 
     /// Calls a tool; returns the text of its result, and true if it is an error.
     fn call(&mut self, tool: &str, arguments: &Value) -> Result<(String, bool)> {
-        text(&self.request("tools/call", &json!({"name": tool, "arguments": arguments}))?)
+        tool_result(&self.request("tools/call", &json!({"name": tool, "arguments": arguments}))?)
     }
 
     /// Closes standard input and waits; the process must exit with code 0.
@@ -73,7 +73,8 @@ fn message(id: u64, method: &str, params: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 
-fn text(response: &Value) -> Result<(String, bool)> {
+/// Text of the result of a tool, and true if it is an error.
+fn tool_result(response: &Value) -> Result<(String, bool)> {
     let result = &response["result"];
     let text = result["content"][0]["text"].as_str().with_context(|| response.to_string())?;
     Ok((text.to_owned(), result["isError"] == true))
@@ -199,7 +200,8 @@ async fn check_alternating_users(fleet: &Fleet) -> Result<()> {
     for _ in 0..3 {
         let ann = send("ann", "tools/call", &everything).await?;
         let bob = send("bob", "tools/call", &everything).await?;
-        let ((ann, _), (bob, _)) = (text(&serde_json::from_str(&ann)?)?, text(&serde_json::from_str(&bob)?)?);
+        let ((ann, _), (bob, _)) =
+            (tool_result(&serde_json::from_str(&ann)?)?, tool_result(&serde_json::from_str(&bob)?)?);
         ensure!(ann.contains("\tSecret\tshop\tdb") && !ann.contains("ConfigMap"), "{ann}");
         ensure!(bob.contains("\tConfigMap\tshop\tsettings") && !bob.contains("Secret"), "{bob}");
         let tools = (send("ann", "tools/list", &json!({})).await?, send("bob", "tools/list", &json!({})).await?);
@@ -215,7 +217,7 @@ fn check_permissions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         let body = message(1, "tools/call", &json!({"name": tool, "arguments": arguments})).to_string();
         let as_user = kubectl.with_flags(&["--as", user, "--as-group", "system:authenticated"]);
         let out = as_user.run_ok(&["create", "--raw", MCP_PATH, "-f", "-"], &body)?;
-        text(&serde_json::from_str(&out)?)
+        tool_result(&serde_json::from_str(&out)?)
     };
     Runtime::new()?.block_on(check_alternating_users(fleet))?;
     let secret = json!({"kind": "secret", "namespace": "shop", "name": "db"});

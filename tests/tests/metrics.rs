@@ -19,7 +19,7 @@ fn start(data: &Path, extra_args: &[&str]) -> Result<Fleet> {
     Fleet::start(data, &[&["--members", "2"], extra_args].concat())
 }
 
-fn raw(kubectl: &Kubectl, path: &str) -> Result<Value> {
+fn get_raw(kubectl: &Kubectl, path: &str) -> Result<Value> {
     Ok(serde_json::from_str(&kubectl.run_ok(&["get", "--raw", path], "")?)?)
 }
 
@@ -49,7 +49,7 @@ fn the_control_plane_serves_metrics_of_all_members() -> Result<()> {
     create_pods(&fleet, &kubectl)?;
     check_usage(&kubectl).context("usage")?;
     check_single_objects(&kubectl).context("single objects")?;
-    check_custom_metrics(&kubectl).context("values")?;
+    check_custom_metrics(&kubectl).context("custom metrics")?;
     check_discovery(&kubectl).context("discovery")?;
     check_permissions(&kubectl).context("permissions")?;
     check_unavailable_members(&fleet, &kubectl).with_context(|| fleet.log())?;
@@ -64,10 +64,10 @@ fn check_usage(kubectl: &Kubectl) -> Result<()> {
     let nodes = kubectl.run_ok(&["top", "nodes"], "")?;
     ensure!(nodes.contains("member1-node-1") && nodes.contains("member2-node-1"), "{nodes}");
     // The fleet-wide proxy leaves usage to the control plane.
-    let through = raw(kubectl, &format!("{FLEET_PROXY}{USAGE}/nodes"))?;
-    ensure!(names(&through) == NODES, "{through}");
+    let fleet_nodes = get_raw(kubectl, &format!("{FLEET_PROXY}{USAGE}/nodes"))?;
+    ensure!(names(&fleet_nodes) == NODES, "{fleet_nodes}");
 
-    let list = raw(kubectl, &format!("{USAGE}/namespaces/default/pods?labelSelector=app%3Dweb"))?;
+    let list = get_raw(kubectl, &format!("{USAGE}/namespaces/default/pods?labelSelector=app%3Dweb"))?;
     ensure!(list["kind"] == "PodMetricsList" && list["apiVersion"] == "metrics.k8s.io/v1beta1", "{list}");
     ensure!(names(&list) == ["only-member1", "only-member2", "same", "same"], "{list}");
     let clusters: Vec<&Value> = list["items"]
@@ -78,7 +78,7 @@ fn check_usage(kubectl: &Kubectl) -> Result<()> {
         .collect();
     ensure!(clusters == ["member1", "member2", "member1", "member2"], "{list}");
     ensure!(list["items"][0]["containers"][0]["usage"]["cpu"] == "250m", "{list}");
-    let selected = raw(kubectl, &format!("{USAGE}/pods?fieldSelector=metadata.name%3Donly-member2"))?;
+    let selected = get_raw(kubectl, &format!("{USAGE}/pods?fieldSelector=metadata.name%3Donly-member2"))?;
     ensure!(names(&selected) == ["only-member2"], "{selected}");
     let path = format!("{USAGE}/pods?fieldSelector=spec.nodeName%3Dx");
     kubectl.expect_output(&["get", "--raw", &path], "", 1, "\"spec.nodeName\" is not a known field selector")?;
@@ -92,7 +92,7 @@ fn check_usage(kubectl: &Kubectl) -> Result<()> {
 
 fn check_single_objects(kubectl: &Kubectl) -> Result<()> {
     let pods = format!("{USAGE}/namespaces/default/pods");
-    let one = raw(kubectl, &format!("{pods}/only-member2"))?;
+    let one = get_raw(kubectl, &format!("{pods}/only-member2"))?;
     ensure!(one["kind"] == "PodMetrics" && one["metadata"]["name"] == "only-member2", "{one}");
     ensure!(one["metadata"]["annotations"]["resource.karmada.io/query-from-cluster"] == "member2", "{one}");
     let refusals = [
@@ -114,7 +114,7 @@ fn metric_values(list: &Value) -> Vec<(&str, &str)> {
 }
 
 fn check_custom_metrics(kubectl: &Kubectl) -> Result<()> {
-    let get = |path: &str| raw(kubectl, &format!("{CUSTOM}/{path}"));
+    let get = |path: &str| get_raw(kubectl, &format!("{CUSTOM}/{path}"));
     let all = get("v1beta2/namespaces/default/pods/*/qps?labelSelector=app%3Dweb")?;
     ensure!(all["kind"] == "MetricValueList" && all["apiVersion"] == "custom.metrics.k8s.io/v1beta2", "{all}");
     ensure!(metric_values(&all) == [("only-member1", "1500m"), ("only-member2", "1500m"), ("same", "4")], "{all}");
@@ -146,13 +146,13 @@ fn check_custom_metrics(kubectl: &Kubectl) -> Result<()> {
 }
 
 fn check_discovery(kubectl: &Kubectl) -> Result<()> {
-    let usage = raw(kubectl, USAGE)?;
-    let lines = json!([
+    let usage = get_raw(kubectl, USAGE)?;
+    let expected = json!([
         {"name": "nodes", "singularName": "", "namespaced": false, "kind": "NodeMetrics", "verbs": ["get", "list"]},
         {"name": "pods", "singularName": "", "namespaced": true, "kind": "PodMetrics", "verbs": ["get", "list"]},
     ]);
-    ensure!(usage["resources"] == lines, "{usage}");
-    let group = raw(kubectl, CUSTOM)?;
+    ensure!(usage["resources"] == expected, "{usage}");
+    let group = get_raw(kubectl, CUSTOM)?;
     ensure!(
         group["preferredVersion"]["version"] == "v1beta2" && group["versions"][1]["version"] == "v1beta1",
         "{group}"
@@ -209,13 +209,13 @@ fn check_unavailable_members(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let output = kubectl.expect_output(&pods, "", 0, "cluster member2")?;
     ensure!(output.err.contains("no response within 10 s") || output.err.contains("is not ready"), "{output:?}");
     sim(&["stop"])?;
-    for what in [&pods, &values] {
-        let output = kubectl.expect_output(what, "", 0, "only-member1")?;
+    for args in [&pods, &values] {
+        let output = kubectl.expect_output(args, "", 0, "only-member1")?;
         ensure!(output.err.contains("Warning: ") && output.err.contains("cluster member2"), "{output:?}");
         ensure!(!output.out.contains("only-member2"), "{output:?}");
     }
-    let gone = format!("{USAGE}/namespaces/default/pods/only-member2");
-    kubectl.expect_output(&["get", "--raw", &gone], "", 1, "pods \"only-member2\" not found")?;
+    let unavailable_pod = format!("{USAGE}/namespaces/default/pods/only-member2");
+    kubectl.expect_output(&["get", "--raw", &unavailable_pod], "", 1, "pods \"only-member2\" not found")?;
     // The object is in two members, one of which responds.
     kubectl.expect_output(&["get", "--raw", &format!("{USAGE}/namespaces/default/pods/same")], "", 0, "\"member1\"")?;
     sim(&["delay", "0"])?;
@@ -241,7 +241,7 @@ fn check_another_adapter(data: &Path) -> Result<()> {
     let nodes = everywhere
         .run_until(&["top", "nodes"], |out| out.contains("member1-node-1") && out.contains("member2-node-1"))?;
     ensure!(nodes.contains("CPU(cores)"), "{nodes}");
-    let list = raw(&kubectl, &format!("{FLEET_PROXY}{USAGE}/nodes"))?;
+    let list = get_raw(&kubectl, &format!("{FLEET_PROXY}{USAGE}/nodes"))?;
     ensure!(names(&list) == NODES, "{list}");
     kubectl.run_ok(&["apply", "-f", "-"], FOREIGN)?;
     ensure!(fleet.stop()?.success());

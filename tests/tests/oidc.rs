@@ -76,8 +76,8 @@ impl TestEnv {
         Browser::new(&self.ui, &self.ca)
     }
 
-    /// Alice's browser, signed in.
-    async fn alice(&self) -> Result<Browser> {
+    /// Signs in as Alice with a new browser.
+    async fn sign_in_alice(&self) -> Result<Browser> {
         let mut browser = self.browser()?;
         let page = browser.open("/ui/oidc/login").await?;
         ensure!(page.status == 200 && page.url == format!("{}/", self.ui), "{page:?}");
@@ -90,7 +90,7 @@ async fn config(fleet: &Fleet) -> Result<kube::Config> {
     Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await?)
 }
 
-async fn admin(fleet: &Fleet) -> Result<kube::Client> {
+async fn admin_client(fleet: &Fleet) -> Result<kube::Client> {
     Ok(kube::Client::try_from(config(fleet).await?)?)
 }
 
@@ -100,7 +100,7 @@ async fn grant_view_to_crew(fleet: &Fleet) -> Result<()> {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "oidc:crew"}],
     }))?;
-    Api::namespaced(admin(fleet).await?, "default").create(&PostParams::default(), &binding).await?;
+    Api::namespaced(admin_client(fleet).await?, "default").create(&PostParams::default(), &binding).await?;
     Ok(())
 }
 
@@ -166,7 +166,7 @@ async fn check_sign_in(env: &TestEnv) -> Result<()> {
 async fn check_key_rotation(env: &TestEnv) -> Result<()> {
     env.provider.rotate();
     let requests_before = env.provider.key_requests();
-    env.alice().await?;
+    env.sign_in_alice().await?;
     ensure!(env.provider.key_requests() == requests_before + 1);
     for _ in 0..20 {
         let refused = authenticated_user(env, &env.provider.id_token(Fault::UnknownKey)).await;
@@ -191,7 +191,7 @@ async fn check_id_tokens(env: &TestEnv) -> Result<()> {
     let alice = json!({"username": "oidc:alice", "groups": ["oidc:crew", "system:authenticated"]});
     let user = authenticated_user(env, &env.provider.id_token(Fault::None)).await?;
     ensure!(user == alice, "{user}");
-    let reviews: Api<TokenReview> = Api::all(admin(&env.fleet).await?);
+    let reviews: Api<TokenReview> = Api::all(admin_client(&env.fleet).await?);
     let review = async |fault: Fault| -> Result<Value> {
         let request = serde_json::from_value(json!({"spec": {"token": env.provider.id_token(fault)}}))?;
         let reviewed = reviews.create(&PostParams::default(), &request).await?;
@@ -272,7 +272,7 @@ async fn check_invalid_responses(env: &TestEnv) -> Result<()> {
         ensure!(browser.open("/ui/oidc/login").await?.status == 200, "{fault:?}");
     }
     // A callback that this browser did not request, and one that has been used.
-    let mut alice = env.alice().await?;
+    let mut alice = env.sign_in_alice().await?;
     let callback = alice.visited.iter().find(|url| url.contains("code=")).context("no redirect with a code")?.clone();
     for browser in [&mut env.browser()?, &mut alice] {
         let page = browser.open(&callback).await?;
@@ -285,8 +285,8 @@ async fn check_invalid_responses(env: &TestEnv) -> Result<()> {
 async fn check_renewal(env: &TestEnv) -> Result<()> {
     // Tokens with a short lifetime are renewed for each request.
     env.provider.set_lifetime(5);
-    let mut browser = env.alice().await?;
-    let before = env.provider.renewals();
+    let mut browser = env.sign_in_alice().await?;
+    let renewals_before = env.provider.renewals();
     let requests = (0..8).map(|_| {
         let mut browser = browser.clone();
         async move { browser.send(Method::GET, CONFIG_MAPS).await }
@@ -295,13 +295,13 @@ async fn check_renewal(env: &TestEnv) -> Result<()> {
         let (status, body) = body?;
         ensure!(status == 200, "{body}");
     }
-    ensure!(env.provider.renewals() > before);
+    ensure!(env.provider.renewals() > renewals_before);
     // Tokens with a long lifetime are not renewed.
     env.provider.set_lifetime(3600);
     ensure!(browser.send(Method::GET, "/ui/session").await?.0 == 200);
-    let renewed = env.provider.renewals();
+    let renewals_before = env.provider.renewals();
     ensure!(browser.send(Method::GET, "/ui/session").await?.0 == 200);
-    ensure!(env.provider.renewals() == renewed);
+    ensure!(env.provider.renewals() == renewals_before);
     // The provider ends a session, or returns a token of another user.
     env.provider.set_lifetime(5);
     for (fault, expected) in [
@@ -310,7 +310,7 @@ async fn check_renewal(env: &TestEnv) -> Result<()> {
         (Fault::NoIdToken, "the issuer renewed it without an id_token"),
         (Fault::Expired, "token is expired"),
     ] {
-        let mut browser = env.alice().await?;
+        let mut browser = env.sign_in_alice().await?;
         match fault {
             Fault::None => env.provider.invalidate_refresh_tokens(),
             fault => env.provider.set_fault(fault),
@@ -331,7 +331,7 @@ async fn check_renewal(env: &TestEnv) -> Result<()> {
 
 /// Signing out ends the session here and at the provider.
 async fn check_sign_out(env: &TestEnv) -> Result<()> {
-    let mut browser = env.alice().await?;
+    let mut browser = env.sign_in_alice().await?;
     let mut stolen = browser.clone();
     let (status, ended) = browser.send(Method::DELETE, "/ui/session").await?;
     let logout_url = format!("{}/logout?client_id={CLIENT}", env.provider.issuer());
@@ -342,7 +342,7 @@ async fn check_sign_out(env: &TestEnv) -> Result<()> {
     ensure!(env.provider.revoked_tokens().last() == last.as_ref(), "{:?}", env.provider.revoked_tokens());
     ensure!(browser.open(&logout_url).await?.text == "You are signed out.");
     // A navigation from another site sends no session cookie or lacks the header that forms cannot set, and is refused.
-    let mut browser = env.alice().await?;
+    let mut browser = env.sign_in_alice().await?;
     ensure!(browser.open("/ui/session").await?.status == 403);
     browser.drop_cookies();
     ensure!(browser.send(Method::GET, "/ui/session").await?.0 == 401);
@@ -353,11 +353,11 @@ async fn check_sign_out(env: &TestEnv) -> Result<()> {
 fn check_pages(env: &TestEnv) -> Result<()> {
     // Tokens with a short lifetime are renewed for each request, without interaction.
     env.provider.set_lifetime(9);
-    let before = env.provider.renewals();
+    let renewals_before = env.provider.renewals();
     if run_browser_script("oidc", &[env.ui.as_ref(), env.provider.issuer().as_ref()], &[])?.is_none() {
         return Ok(());
     }
-    ensure!(env.provider.renewals() > before, "the pages' session was never renewed");
+    ensure!(env.provider.renewals() > renewals_before, "the pages' session was never renewed");
     Ok(())
 }
 

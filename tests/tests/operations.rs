@@ -28,9 +28,9 @@ fn operators_work_with_every_kubectl() -> Result<()> {
         let suffix = kubectl.version.replace('.', "-");
         let operator = Operator { fleet: &fleet, kubectl, server: &server, suffix };
         operator.create_objects()?;
-        operator.top().context("top")?;
-        operator.describe().context("describe")?;
-        operator.drain().context("drain")
+        operator.check_top().context("top")?;
+        operator.check_describe().context("describe")?;
+        operator.check_drain().context("drain")
     })?;
     ensure!(fleet.stop()?.success());
     Ok(())
@@ -65,7 +65,7 @@ impl Operator<'_> {
         self.kubectl.with_flags(&["--server", &format!("{}{FLEET_PROXY}", self.server)])
     }
 
-    fn top(&self) -> Result<()> {
+    fn check_top(&self) -> Result<()> {
         let (one, two, shared) = (self.unique_name("one"), self.unique_name("two"), self.unique_name("shared"));
         let is_of = |line: &str, name: &str| line.split_whitespace().next() == Some(name);
         let rows = |out: &str, name: &str| out.lines().filter(|line| is_of(line, name)).count();
@@ -90,7 +90,7 @@ impl Operator<'_> {
         Ok(())
     }
 
-    fn describe(&self) -> Result<()> {
+    fn check_describe(&self) -> Result<()> {
         let (two, own) = (self.unique_name("two"), self.unique_name("own"));
         for kubectl in [self.via_member("member2"), self.via_fleet()] {
             let output =
@@ -109,7 +109,7 @@ impl Operator<'_> {
         Ok(self.kubectl.with_kubeconfig(&self.fleet.kubeconfig(member)).run_ok(&path, "")? == "true")
     }
 
-    fn drain(&self) -> Result<()> {
+    fn check_drain(&self) -> Result<()> {
         let (shared, own) = (self.unique_name("shared"), self.unique_name("own"));
         let (one, two, three) = (self.unique_name("one"), self.unique_name("two"), self.unique_name("three"));
         let via_fleet = self.via_fleet();

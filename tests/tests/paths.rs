@@ -77,7 +77,9 @@ fn check_edges(fleet: &Fleet) -> Result<()> {
         ("sa/shop/web <-SUBJECT- rolebinding -ROLE_REF-> role", "ServiceAccount RoleBinding Role"),
         ("ns/shop -CONTAINS-> ingress", "Namespace Ingress"),
     ] {
-        wait_for(pattern, || Ok(find_paths(fleet, pattern, "")?.contains(&expected.to_owned())))?;
+        wait_for(&format!("a path for {pattern}"), || {
+            Ok(find_paths(fleet, pattern, "")?.contains(&expected.to_owned()))
+        })?;
     }
     let tree = run(fleet, "path 'secret/shop/db <-USES- deploy' --allow-partial")?;
     let expected = "  <-USES- member1 Deployment shop/web";

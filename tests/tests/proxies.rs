@@ -185,18 +185,18 @@ fn check_fleet_proxy(kubectl: &Kubectl, server: &str, pod: &str) -> Result<()> {
 
 /// Lists in pages and watches of all members (`clusters/*/proxy`), read directly from the members.
 fn check_all_members(kubectl: &Kubectl, server: &str, pod: &str) -> Result<()> {
-    let all = via_member(kubectl, server, "*");
+    let all_members = via_member(kubectl, server, "*");
     let selector = format!("app={pod}");
     for paging in [None, Some("--chunk-size=1")] {
         let mut get = vec!["get", "pods", "-A", "-l", selector.as_str()];
         get.extend(paging);
-        let table = all.run_ok(&get, "")?;
+        let table = all_members.run_ok(&get, "")?;
         let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
         let clusters: Vec<&str> = rows[1..].iter().map(|row| row[2]).collect();
         ensure!(rows[0][..4] == ["NAMESPACE", "NAME", "CLUSTER", "READY"], "{table}");
         ensure!(clusters == ["member1", "member2"], "{table}");
     }
-    let mut watch = all.stream(&["get", "pods", "-A", "-l", &selector, "-w"])?;
+    let mut watch = all_members.stream(&["get", "pods", "-A", "-l", &selector, "-w"])?;
     watch.expect("member2")?;
     via_member(kubectl, server, "member2").run_ok(&["label", "--overwrite", "pod", pod, "app=other"], "")?;
     watch.expect("member2")?;

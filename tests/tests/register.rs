@@ -40,7 +40,7 @@ fn a_cluster_registers_itself_with_a_token() -> Result<()> {
         check_wrong_credentials(&register_args, &east)?;
         check_existing_secret(&register_args, &kubectl.with_kubeconfig(&east), &east)?;
 
-        let _agent = Agent(start(&register_args, &east, dir.path())?);
+        let _agent = Agent(start_agent(&register_args, &east, dir.path())?);
         let read_log = || std::fs::read_to_string(dir.path().join("agent.log")).unwrap_or_default();
         wait_for("cluster oslo to be ready", || {
             let readiness =
@@ -64,7 +64,8 @@ fn a_cluster_registers_itself_with_a_token() -> Result<()> {
     Ok(())
 }
 
-fn register(register_args: &[&str], member: &Path, extra_args: &[&str]) -> Result<Command> {
+/// Command that registers the member as the cluster oslo.
+fn register_command(register_args: &[&str], member: &Path, extra_args: &[&str]) -> Result<Command> {
     let mut command = Command::new(binary()?);
     command.args(register_args).args(["--cluster-name", "oslo", "--kubeconfig"]).arg(member).args(extra_args);
     Ok(command)
@@ -77,7 +78,7 @@ fn check_wrong_credentials(register_args: &[&str], member: &Path) -> Result<()> 
             register_args.iter().position(|word| *word == flag).context("the command does not have the flag")? + 1;
         let mut register_args = register_args.to_vec();
         register_args[index] = value;
-        CommandOutput::parse(&register(&register_args, member, &["--run"])?.output()?)
+        CommandOutput::parse(&register_command(&register_args, member, &["--run"])?.output()?)
     };
     let output = register_with("--token", "abcdef.0123456789abcdef")?;
     ensure!(output.code == Some(1) && output.err.contains("is not signed with token abcdef"), "{output:?}");
@@ -86,9 +87,9 @@ fn check_wrong_credentials(register_args: &[&str], member: &Path) -> Result<()> 
     Ok(())
 }
 
-fn start(register_args: &[&str], member: &Path, folder: &Path) -> Result<Child> {
+fn start_agent(register_args: &[&str], member: &Path, folder: &Path) -> Result<Child> {
     let kubeconfig = folder.join("agent.kubeconfig").display().to_string();
-    let mut command = register(register_args, member, &["--run", "--agent-kubeconfig", &kubeconfig])?;
+    let mut command = register_command(register_args, member, &["--run", "--agent-kubeconfig", &kubeconfig])?;
     let log = File::create(folder.join("agent.log"))?;
     Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?)
 }
@@ -209,7 +210,7 @@ fn check_existing_secret(register_args: &[&str], in_member: &Kubectl, member: &P
     in_member.run_ok(&[&["create"], &secret[..], &["--from-literal=theirs=1"]].concat(), "")?;
     let register_dry_run = || {
         CommandOutput::parse(
-            &register(register_args, member, &["--agent-image", "crowsnest:any", "--dry-run"])?.output()?,
+            &register_command(register_args, member, &["--agent-image", "crowsnest:any", "--dry-run"])?.output()?,
         )
     };
     let output = register_dry_run()?;
@@ -223,8 +224,9 @@ fn check_existing_secret(register_args: &[&str], in_member: &Kubectl, member: &P
 
 /// A request with a token for the name of an existing cluster is not approved.
 fn check_existing_name(register_args: &[&str], member: &Path, kubectl: &Kubectl) -> Result<()> {
-    let output =
-        CommandOutput::parse(&register(register_args, member, &["--run", "--discovery-timeout", "3s"])?.output()?)?;
+    let output = CommandOutput::parse(
+        &register_command(register_args, member, &["--run", "--discovery-timeout", "3s"])?.output()?,
+    )?;
     ensure!(output.code == Some(1) && output.err.contains("certificate signing request oslo-"), "{output:?}");
     let requests = kubectl.run_ok(&["get", "csr"], "")?;
     ensure!(requests.matches("Pending").count() == 1, "{requests}");

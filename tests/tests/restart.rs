@@ -48,7 +48,7 @@ impl RunningControllers {
             let mut unchanged_polls = 0;
             let mut seq = self.cache.seq();
             while unchanged_polls < 30 {
-                self.manager.idle().await;
+                self.manager.wait_until_idle().await;
                 tokio::time::sleep(POLL_INTERVAL).await;
                 unchanged_polls = if self.cache.seq() == seq { unchanged_polls + 1 } else { 0 };
                 seq = self.cache.seq();
@@ -186,7 +186,7 @@ async fn wait_until_autoscaled(objects: &DynamicClient, templates: &[Value]) {
 }
 
 /// The last change of each resource that propagation writes, the number of Events, and the number of write requests to
-/// the member. [`Manager::idle`] awaits new Events, but not updates of their counts, so the time of their last write is
+/// the member. [`Manager::wait_until_idle`] awaits new Events, but not updates of their counts, so the time of their last write is
 /// not compared.
 fn count_writes(control_plane: &ApiServer, member: &Member, templates: &[Value]) -> Vec<(String, u64)> {
     let mut tables: Vec<(String, String)> = ["works", "resourcebindings", "clusterresourcebindings"]
@@ -256,7 +256,7 @@ async fn a_restart_writes_nothing() {
     running.wait_until_idle().await;
     let before = count_writes(&control_plane, &member, &templates);
 
-    running.manager.full_resync().await.unwrap();
+    running.manager.run_full_resync().await.unwrap();
     running.wait_until_idle().await;
     assert_eq!(count_writes(&control_plane, &member, &templates), before, "a full resync wrote something");
     running.stop().await;

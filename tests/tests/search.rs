@@ -20,13 +20,13 @@ fn path(resource: &str, query: &str, parameters: &str) -> String {
     format!("{ROOT}/{resource}?q={query}{parameters}")
 }
 
-fn raw(kubectl: &Kubectl, path: &str) -> Result<Value> {
+fn get_raw(kubectl: &Kubectl, path: &str) -> Result<Value> {
     let text = kubectl.run_ok(&["get", "--raw", path], "")?;
     serde_json::from_str(&text).with_context(|| format!("{path} returned {text}"))
 }
 
 fn total(kubectl: &Kubectl, query: &str) -> Result<u64> {
-    raw(kubectl, &path("count", query, ""))?["total"].as_u64().context("the response has no total")
+    get_raw(kubectl, &path("count", query, ""))?["total"].as_u64().context("the response has no total")
 }
 
 fn names(response: &Value) -> Vec<String> {
@@ -62,13 +62,13 @@ fn the_search_api_serves_its_resources() -> Result<()> {
 /// Every hit is returned once for any page size; counts include all pages.
 fn check_pages_and_facets(kubectl: &Kubectl) -> Result<()> {
     let query = "ns:shop label:app=checkout sort:kind,name";
-    let unpaged = raw(kubectl, &path("query", query, "&facets=kind,cluster"))?;
+    let unpaged = get_raw(kubectl, &path("query", query, "&facets=kind,cluster"))?;
     let kinds = &unpaged["facets"]["kind"];
     ensure!(unpaged["total"] == 8 && kinds.as_array().map(Vec::len) == Some(4), "{unpaged}");
     ensure!(unpaged["facets"].as_object().map(|facets| facets.len()) == Some(2), "{unpaged}");
     let (mut paged, mut cursor) = (Vec::new(), String::new());
     loop {
-        let page = raw(kubectl, &path("query", query, &format!("&limit=3&cursor={cursor}")))?;
+        let page = get_raw(kubectl, &path("query", query, &format!("&limit=3&cursor={cursor}")))?;
         ensure!(page["total"] == 8, "{page}");
         paged.extend(names(&page));
         match page["cursor"].as_str() {
@@ -77,7 +77,8 @@ fn check_pages_and_facets(kubectl: &Kubectl) -> Result<()> {
         }
     }
     ensure!(paged == names(&unpaged), "pages contain {paged:?}, expected {:?}", names(&unpaged));
-    let grouped = raw(kubectl, &path("query", "ns:shop label:app=checkout group:kind", "&limit=0&facets=label:app"))?;
+    let grouped =
+        get_raw(kubectl, &path("query", "ns:shop label:app=checkout group:kind", "&limit=0&facets=label:app"))?;
     let groups = grouped["groups"]["values"].as_array().context("the response has no groups")?;
     let sum: u64 = groups.iter().filter_map(|group| group["count"].as_u64()).sum();
     ensure!(grouped["groups"]["field"] == "kind" && groups.len() == 4 && sum == 8, "{grouped}");
@@ -89,14 +90,14 @@ fn check_pages_and_facets(kubectl: &Kubectl) -> Result<()> {
 }
 
 fn check_explanations_and_suggestions(kubectl: &Kubectl) -> Result<()> {
-    let explained = raw(kubectl, &path("explain", "kind:deploy -ns:kube-system image:checkout", ""))?;
+    let explained = get_raw(kubectl, &path("explain", "kind:deploy -ns:kube-system image:checkout", ""))?;
     ensure!(explained["query"] == "kind:deploy NOT namespace:kube-system image:checkout", "{explained}");
     let parts = explained["plan"]["parts"].as_array().context("the plan has no parts")?;
     ensure!(parts.len() == 3 && parts[2]["what"] == "image contains \"checkout\"", "{explained}");
     ensure!(parts[2]["hits"].as_u64() > explained["plan"]["hits"].as_u64(), "{explained}");
 
     let suggest = |query: &str| -> Result<Vec<Value>> {
-        Ok(raw(kubectl, &path("suggest", query, ""))?["items"]
+        Ok(get_raw(kubectl, &path("suggest", query, ""))?["items"]
             .as_array()
             .context("the response has no suggestions")?
             .clone())
@@ -108,10 +109,10 @@ fn check_explanations_and_suggestions(kubectl: &Kubectl) -> Result<()> {
     let labels = suggest("kind:pod label:app=ch")?;
     ensure!(labels == [json!({"text": "app=checkout", "count": 2})], "{labels:?}");
 
-    let no_match = raw(kubectl, &path("query", "chekout kind:deployment ns:shop", ""))?;
+    let no_match = get_raw(kubectl, &path("query", "chekout kind:deployment ns:shop", ""))?;
     ensure!(no_match["total"] == 0 && no_match["didYouMean"][0] == "checkout", "{no_match}");
     ensure!(no_match["wider"][0] == json!({"query": "kind:deployment namespace:shop", "total": 2}), "{no_match}");
-    let marked = raw(kubectl, &path("query", "heckou kind:deployment cluster:member1", ""))?;
+    let marked = get_raw(kubectl, &path("query", "heckou kind:deployment cluster:member1", ""))?;
     let matched = marked["hits"][0]["matched"].as_array().context("the hit has no matched fields")?;
     let name = json!({"field": "name", "text": "checkout", "marks": [[1, 7]]});
     ensure!(matched.contains(&name), "{marked}");
@@ -130,18 +131,18 @@ fn check_exports(kubectl: &Kubectl) -> Result<()> {
         csv == "cluster,print:Containers,print:Nothing,.spec.replicas\r\nmember1,app,,1\r\nmember2,app,,1\r\n",
         "{csv}"
     );
-    let hits = raw(
+    let hits = get_raw(
         kubectl,
         &path("query", deployments, "&limit=1&columns=label:app,label:none,print:Containers,.spec.replicas,.spec.none"),
     )?;
     let expected_columns = json!({"label:app": "checkout", "print:Containers": "app", ".spec.replicas": "1"});
     ensure!(hits["hits"][0]["columns"] == expected_columns, "{hits}");
-    let changed = raw(kubectl, &path("query", query, "&limit=1&columns=changed"))?;
+    let changed = get_raw(kubectl, &path("query", query, "&limit=1&columns=changed"))?;
     let changed = changed["hits"][0]["columns"]["changed"].as_str().context("no time of the last change")?.to_owned();
     // `changed:` selects by this time.
     for (operator, total) in [(">=", 1), (">", 0)] {
         let query = format!("kind:configmap name:settings cluster:member1 changed:{operator}{changed}");
-        let found = raw(kubectl, &path("query", &query, "&limit=0"))?;
+        let found = get_raw(kubectl, &path("query", &query, "&limit=0"))?;
         ensure!(found["total"] == total, "{query}: {found}");
     }
     let wrong = path("query", deployments, "&columns=name");
@@ -156,11 +157,11 @@ fn check_exports(kubectl: &Kubectl) -> Result<()> {
 }
 
 fn check_relations(kubectl: &Kubectl) -> Result<()> {
-    let found = raw(kubectl, &path("query", "uses:configmap/shop/settings select:deployment cluster:member2", ""))?;
+    let found = get_raw(kubectl, &path("query", "uses:configmap/shop/settings select:deployment cluster:member2", ""))?;
     ensure!(names(&found) == ["member2/checkout"], "{found}");
     let object = "cluster=member1&apiVersion=apps/v1&resource=deployments&namespace=shop&name=checkout&depth=2";
-    let graph = raw(kubectl, &format!("{ROOT}/graph?{object}"))?;
-    let nodes = graph["nodes"].as_array().context("nodes")?;
+    let graph = get_raw(kubectl, &format!("{ROOT}/graph?{object}"))?;
+    let nodes = graph["nodes"].as_array().context("the graph has no nodes")?;
     let index_of = |kind: &str| nodes.iter().position(|node| node["kind"] == kind);
     let (Some(deployment), Some(set), Some(pod), Some(settings)) =
         (index_of("Deployment"), index_of("ReplicaSet"), index_of("Pod"), index_of("ConfigMap"))
@@ -180,35 +181,45 @@ fn check_relations(kubectl: &Kubectl) -> Result<()> {
 
 /// Saved searches are visible to their owner, or to all users if shared.
 fn check_saved_searches(kubectl: &Kubectl) -> Result<()> {
-    let all = format!("{ROOT}/savedsearches");
+    let saved_searches = format!("{ROOT}/savedsearches");
     let ann = kubectl.with_flags(&["--as", "ann", "--as-group", "system:authenticated"]);
     let titles = |user: &Kubectl| -> Result<Vec<String>> {
-        let list = raw(user, &all)?;
+        let list = get_raw(user, &saved_searches)?;
         let items = list["items"].as_array().into_iter().flatten();
         Ok(items.filter_map(|item| item["spec"]["title"].as_str()).map(str::to_owned).collect())
     };
     let mut search = json!({"spec": {"title": "Shop", "query": "ns:shop kind:deployment"}});
     let created: Value =
-        serde_json::from_str(&kubectl.run_ok(&["create", "--raw", &all, "-f", "-"], &search.to_string())?)?;
+        serde_json::from_str(&kubectl.run_ok(&["create", "--raw", &saved_searches, "-f", "-"], &search.to_string())?)?;
     let name = created["metadata"]["name"].as_str().context("the object has no name")?;
-    let one = format!("{all}/{name}");
-    kubectl.expect_output(&["create", "--raw", &all, "-f", "-"], &search.to_string(), 1, "already exists")?;
+    let saved_search = format!("{saved_searches}/{name}");
+    kubectl.expect_output(
+        &["create", "--raw", &saved_searches, "-f", "-"],
+        &search.to_string(),
+        1,
+        "already exists",
+    )?;
     let unnamed = r#"{"spec":{"title":"","query":"x"}}"#;
-    kubectl.expect_output(&["create", "--raw", &all, "-f", "-"], unnamed, 1, "spec.title: Required value")?;
+    kubectl.expect_output(
+        &["create", "--raw", &saved_searches, "-f", "-"],
+        unnamed,
+        1,
+        "spec.title: Required value",
+    )?;
     ensure!(total(kubectl, "scope:shop cluster:member1")? == 1 && total(kubectl, &format!("scope:{name}"))? == 2);
     ensure!(
         titles(kubectl)? == ["Shop"] && titles(&ann)?.is_empty(),
         "an unshared search must be visible to its owner only"
     );
-    ann.expect_output(&["get", "--raw", &one], "", 1, "not found")?;
-    let response = raw(&ann, &path("query", "scope:shop", ""))?;
+    ann.expect_output(&["get", "--raw", &saved_search], "", 1, "not found")?;
+    let response = get_raw(&ann, &path("query", "scope:shop", ""))?;
     ensure!(response["notices"].to_string().contains("no saved search"), "{response}");
     search["spec"]["shared"] = json!(true);
-    kubectl.run_ok(&["replace", "--raw", &one, "-f", "-"], &search.to_string())?;
+    kubectl.run_ok(&["replace", "--raw", &saved_search, "-f", "-"], &search.to_string())?;
     ensure!(titles(&ann)? == ["Shop"]);
-    ann.expect_output(&["replace", "--raw", &one, "-f", "-"], &search.to_string(), 1, "it belongs to")?;
-    ann.expect_output(&["delete", "--raw", &one], "", 1, "it belongs to")?;
-    kubectl.run_ok(&["delete", "--raw", &one], "")?;
+    ann.expect_output(&["replace", "--raw", &saved_search, "-f", "-"], &search.to_string(), 1, "it belongs to")?;
+    ann.expect_output(&["delete", "--raw", &saved_search], "", 1, "it belongs to")?;
+    kubectl.run_ok(&["delete", "--raw", &saved_search], "")?;
     ensure!(titles(kubectl)?.is_empty());
     Ok(())
 }
@@ -224,16 +235,16 @@ fn check_history_and_live_changes(fleet: &Fleet, kubectl: &Kubectl) -> Result<()
     ensure!(!changed.contains("event: left"), "{changed}");
     live.expect("event: counts")?;
 
-    let history = raw(kubectl, &format!("{ROOT}/history?{SETTINGS}"))?;
+    let history = get_raw(kubectl, &format!("{ROOT}/history?{SETTINGS}"))?;
     let versions = history["versions"].as_array().context("the history has no versions")?;
     ensure!(versions.len() == 2 && versions[1]["until"].is_string(), "{history}");
-    let before = raw(kubectl, &format!("{ROOT}/history?{SETTINGS}&seq={}", versions[1]["seq"]))?;
+    let before = get_raw(kubectl, &format!("{ROOT}/history?{SETTINGS}&seq={}", versions[1]["seq"]))?;
     ensure!(before["data"]["level"] == "one", "{before}");
     let level = json!([{"path": "/data/level", "before": "one", "after": "two"}]);
-    let diff = raw(kubectl, &format!("{ROOT}/diff?{SETTINGS}"))?;
+    let diff = get_raw(kubectl, &format!("{ROOT}/diff?{SETTINGS}"))?;
     let only = diff["differences"].as_array().into_iter().flatten().filter(|one| one["path"] == "/data/level");
     ensure!(Value::Array(only.cloned().collect()) == level, "{diff}");
-    let diff = raw(kubectl, &format!("{ROOT}/diff?{SETTINGS}&with=member2"))?;
+    let diff = get_raw(kubectl, &format!("{ROOT}/diff?{SETTINGS}&with=member2"))?;
     ensure!(diff["to"]["cluster"] == "member2" && diff.to_string().contains("/data/level"), "{diff}");
     kubectl.expect_output(&["get", "--raw", &format!("{ROOT}/history?{SETTINGS}x")], "", 1, "not found in member1")?;
     kubectl.expect_output(
@@ -248,7 +259,7 @@ fn check_history_and_live_changes(fleet: &Fleet, kubectl: &Kubectl) -> Result<()
     live.expect("event: left")?;
     drop(live);
     wait_for("the deleted object to be found", || {
-        let found = raw(kubectl, &path("query", "is:deleted kind:configmap name:settings deleted:<1h", ""))?;
+        let found = get_raw(kubectl, &path("query", "is:deleted kind:configmap name:settings deleted:<1h", ""))?;
         let hit = &found["hits"][0];
         Ok(names(&found) == ["member1/settings"] && hit["deleted"].is_string() && hit["seq"].is_u64())
     })?;
@@ -270,11 +281,11 @@ fn check_permissions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
         total(&ann, "usedby:deploy/shop/checkout")? == 0,
         "ann cannot read Deployments, so they must not lead to the objects that they use"
     );
-    let kinds = raw(&ann, &path("suggest", "kind:", ""))?;
+    let kinds = get_raw(&ann, &path("suggest", "kind:", ""))?;
     let kinds_found: Vec<_> =
         kinds["items"].as_array().into_iter().flatten().map(|item| item["text"].clone()).collect();
     ensure!(kinds_found == ["ConfigMap"], "{kinds}");
-    let graph = raw(&ann, &format!("{ROOT}/graph?{settings}"))?;
+    let graph = get_raw(&ann, &format!("{ROOT}/graph?{settings}"))?;
     ensure!(graph["nodes"].as_array().map(Vec::len) == Some(1) && graph["edges"] == json!([]), "{graph}");
     Ok(())
 }

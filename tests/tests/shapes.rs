@@ -84,7 +84,7 @@ fn check_cluster_locations(cp: &Kubectl) -> Result<()> {
 fn check_nodes(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
     let gpu = cp.with_kubeconfig(&fleet.kubeconfig("gpu"));
     let nodes = get_json(&gpu, &["get", "nodes", "-l", "accelerator=a100"])?;
-    let nodes = nodes["items"].as_array().context("nodes")?;
+    let nodes = nodes["items"].as_array().context("the list has no items")?;
     ensure!(nodes.len() == 2, "{nodes:?}");
     for node in nodes {
         let labels = &node["metadata"]["labels"];
@@ -146,7 +146,7 @@ fn check_gpus(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
 }
 
 /// Names that Kubernetes itself uses in two groups.
-const KUBERNETES_OWN: [&str; 6] = ["event", "events", "ev", "node", "nodes", "pods"];
+const SHARED_KUBERNETES_NAMES: [&str; 6] = ["event", "events", "ev", "node", "nodes", "pods"];
 
 /// In discovery, no resource name or short name refers to two kinds, and none equals a category.
 fn check_unique_names(cp: &Kubectl) -> Result<()> {
@@ -168,11 +168,11 @@ fn check_unique_names(cp: &Kubectl) -> Result<()> {
                 continue;
             }
             let list = |field: &str| resource[field].as_array().into_iter().flatten().filter_map(Value::as_str);
-            let mut own: Vec<String> =
+            let mut resource_names: Vec<String> =
                 list("shortNames").map(str::to_owned).chain([text("name"), text("singularName")]).collect();
-            own.sort();
-            own.dedup();
-            for name in own.into_iter().filter(|name| !name.is_empty()) {
+            resource_names.sort();
+            resource_names.dedup();
+            for name in resource_names.into_iter().filter(|name| !name.is_empty()) {
                 names.entry(name).or_default().push(resource_path.clone());
             }
             categories.extend(list("categories").map(|category| (category.to_owned(), resource_path.clone())));
@@ -181,8 +181,8 @@ fn check_unique_names(cp: &Kubectl) -> Result<()> {
     ensure!(names.contains_key("storedclusters") && names.contains_key("clusters"), "{names:?}");
     for (name, paths) in &names {
         // Metrics of pods and nodes are named like these in Kubernetes, too.
-        let is_kubernetes =
-            KUBERNETES_OWN.contains(&name.as_str()) || paths.iter().any(|path| path.contains("metrics.k8s.io"));
+        let is_kubernetes = SHARED_KUBERNETES_NAMES.contains(&name.as_str())
+            || paths.iter().any(|path| path.contains("metrics.k8s.io"));
         ensure!(paths.len() == 1 || is_kubernetes, "{name} refers to {paths:?}");
         ensure!(
             !categories.contains_key(name),
@@ -193,7 +193,8 @@ fn check_unique_names(cp: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// `system:masters` may do everything in the control plane, and no role gives it access to members.
+/// A user of the group `system:masters`, which has all permissions in the control plane but no role for members, is shown the
+/// command that grants access to them.
 fn check_hint_for_administrators(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
     let proxy = "/apis/cluster.karmada.io/v1alpha1/clusters/east/proxy";
     let server = format!("{}{proxy}", fleet.server()?);
@@ -207,8 +208,9 @@ fn check_hint_for_administrators(fleet: &Fleet, cp: &Kubectl) -> Result<()> {
     via_member.expect_output(&["get", "nodes"], "", 1, &warning)?;
     // The member's own message is unchanged.
     let nodes = format!("{proxy}/api/v1/nodes");
-    let own = "is forbidden: User \"system:serviceaccount:karmada-cluster:karmada-impersonator\" cannot impersonate";
-    let output = ops.expect_output(&["get", "--raw", &nodes], "", 1, own)?;
+    let member_message =
+        "is forbidden: User \"system:serviceaccount:karmada-cluster:karmada-impersonator\" cannot impersonate";
+    let output = ops.expect_output(&["get", "--raw", &nodes], "", 1, member_message)?;
     ensure!(output.err.contains(&warning), "{output:?}");
     let (_, command) = grant.split_once(' ').context("the hint contains no command")?;
     ops.run_ok(&command.split(' ').collect::<Vec<_>>(), "")?;
@@ -232,7 +234,7 @@ fn check_changed_shape(data: &std::path::Path) -> Result<()> {
     let log = std::fs::read_to_string(data.with_extension("log"))?;
     ensure!(log.contains("member gpu: settings changed since the last start; the new ones are applied"), "{log}");
     let nodes = get_json(&gpu, &["get", "nodes"])?;
-    let nodes = nodes["items"].as_array().context("nodes")?;
+    let nodes = nodes["items"].as_array().context("the list has no items")?;
     ensure!(nodes.len() == 2, "{nodes:?}");
     for node in nodes {
         let (labels, allocatable) = (&node["metadata"]["labels"], &node["status"]["allocatable"]);

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, wait_for};
 
-const PODS: &str = include_str!("sim/web.yaml");
+const DEPLOYMENT: &str = include_str!("sim/web.yaml");
 const REGISTRY: &str = include_str!("quickstart/registry.yaml");
 
 #[test]
@@ -14,7 +14,7 @@ fn members_fail_and_recover() -> Result<()> {
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     kubectl.run_ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=240s"], "")?;
     kubectl.run_ok(&["apply", "-f", "-"], REGISTRY)?;
-    kubectl.run_ok(&["apply", "-f", "-"], PODS)?;
+    kubectl.run_ok(&["apply", "-f", "-"], DEPLOYMENT)?;
     let via_fleet = format!("{}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", fleet.server()?);
     let via_fleet = kubectl.with_flags(&["--server", &via_fleet]);
     via_fleet.run_until(&["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 9)?;
@@ -130,7 +130,9 @@ fn check_slow_member(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 fn check_other_faults(fleet: &Fleet) -> Result<()> {
     for outage in [["partition", "600"], ["silence", "600"], ["flap", "1"]] {
         sim(fleet, &[&["m1"], outage.as_slice()].concat())?;
-        wait_for(outage[0], || Ok(sim(fleet, &["m1", "state"])?.contains("\"reachable\": false")))?;
+        wait_for(&format!("the outage {}", outage[0]), || {
+            Ok(sim(fleet, &["m1", "state"])?.contains("\"reachable\": false"))
+        })?;
     }
     sim(fleet, &["m1", "start"])?;
     ensure!(sim(fleet, &["m1", "state"])?.contains("\"reachable\": true"));

@@ -214,8 +214,9 @@ fn check_extreme_numbers(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
 
     tina.run_ok(&["apply", "-f", "-"], MANY)?;
     let replicas = ["get", "rb", "many-deployment", "-o", "jsonpath={.spec.clusters[*].replicas}"];
-    let all = |out: &str| out.split(' ').filter_map(|count| count.parse::<i64>().ok()).sum::<i64>() == 2_147_483_647;
-    tina.run_until(&replicas, all)?;
+    let has_all_replicas =
+        |out: &str| out.split(' ').filter_map(|count| count.parse::<i64>().ok()).sum::<i64>() == 2_147_483_647;
+    tina.run_until(&replicas, has_all_replicas)?;
     // Two replicas, each in its own cluster.
     let completions = ["get", "works", "-A", "-o", "jsonpath={..completions}"];
     kubectl.run_until(&completions, |out| out.contains("1073741824") && out.contains("1073741823")).map(drop)

@@ -54,12 +54,11 @@ impl Receiver {
 
     fn spans(&self) -> Result<Vec<Span>> {
         let mut spans = Vec::new();
-        for body in self.bodies.lock().expect("bodies").iter() {
+        for body in self.bodies.lock().expect("the lock is not poisoned").iter() {
             let sent = ExportTraceServiceRequest::decode(body.clone())?;
             for resource in sent.resource_spans {
-                let attributes = resource.resource.context("the spans have no resource")?;
-                let name =
-                    attributes.attributes.iter().find(|one| one.key == "service.name").context("no service.name")?;
+                let attributes = resource.resource.context("the spans have no resource")?.attributes;
+                let name = attributes.iter().find(|entry| entry.key == "service.name").context("no service.name")?;
                 ensure!(format!("{name:?}").contains("crowsnest-up"), "{name:?}");
                 spans.extend(resource.scope_spans.into_iter().flat_map(|scope| scope.spans));
             }
@@ -69,8 +68,8 @@ impl Receiver {
 }
 
 async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
-    receiver.request_headers.lock().expect("heads").push(headers);
-    receiver.bodies.lock().expect("bodies").push(body);
+    receiver.request_headers.lock().expect("the lock is not poisoned").push(headers);
+    receiver.bodies.lock().expect("the lock is not poisoned").push(body);
     ExportTraceServiceResponse::default().encode_to_vec()
 }
 
@@ -99,8 +98,8 @@ fn attributes(span: &Span) -> BTreeMap<&str, String> {
         any_value::Value::IntValue(number) => Some(number.to_string()),
         _ => None,
     };
-    let each = span.attributes.iter().filter_map(|one| Some((&*one.key, value(one.value.as_ref()?.value.as_ref()?)?)));
-    each.collect()
+    let entries = span.attributes.iter();
+    entries.filter_map(|entry| Some((&*entry.key, value(entry.value.as_ref()?.value.as_ref()?)?))).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -159,11 +158,11 @@ fn a_receiver_gets_traces() -> Result<()> {
     let client = TracedClient::new(&runtime, &fleet)?;
 
     let member = format!("{CLUSTERS}/member1/proxy/api/v1/namespaces/default");
-    let (listed, created, unsampled, echo_context) =
+    let (list_context, create_context, unsampled_context, echo_context) =
         (TraceContext::new(1), TraceContext::new(2), TraceContext::new(3), TraceContext::new(4));
     let mut last = String::new();
     crowsnest_tests::wait_for("the member's API to respond", || {
-        let result = client.send("GET", &format!("{member}/pods"), &unsampled.header("00"), String::new());
+        let result = client.send("GET", &format!("{member}/pods"), &unsampled_context.header("00"), String::new());
         last = result.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
         Ok(result.is_ok())
     })
@@ -171,11 +170,11 @@ fn a_receiver_gets_traces() -> Result<()> {
     client.send(
         "GET",
         &format!("{member}/pods?fieldSelector=metadata.name%3D{SECRET}"),
-        &listed.header("01"),
+        &list_context.header("01"),
         String::new(),
     )?;
     let secret = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "quiet"}, "data": {"a": SECRET_BASE64}});
-    client.send("POST", &format!("{member}/secrets"), &created.header("01"), secret.to_string())?;
+    client.send("POST", &format!("{member}/secrets"), &create_context.header("01"), secret.to_string())?;
     let received_context = receive_context(&fleet, &client, &echo_context)?;
 
     let token = fleet.ui_url.split_once("#token=").context("no token in the UI's address")?.1.to_owned();
@@ -186,9 +185,9 @@ fn a_receiver_gets_traces() -> Result<()> {
         let found = spans.iter().find(|span| hex(&span.trace_id) == context.trace && span.kind == kind);
         found.with_context(|| format!("no such span in {spans:#?}"))
     };
-    let (server_span, client_span) = (find_span(&listed, SERVER)?, find_span(&listed, CLIENT)?);
+    let (server_span, client_span) = (find_span(&list_context, SERVER)?, find_span(&list_context, CLIENT)?);
     ensure!(
-        hex(&server_span.parent_span_id) == listed.span && client_span.parent_span_id == server_span.span_id,
+        hex(&server_span.parent_span_id) == list_context.span && client_span.parent_span_id == server_span.span_id,
         "{server_span:#?} {client_span:#?}"
     );
     ensure!(
@@ -206,19 +205,18 @@ fn a_receiver_gets_traces() -> Result<()> {
         ("crowsnest.resource", "pods"),
     ];
     for (key, value) in expected {
-        ensure!(
-            span_attributes.get(key).is_some_and(|span_attributes| span_attributes == value),
-            "{key}: {span_attributes:#?}"
-        );
+        ensure!(span_attributes.get(key).is_some_and(|found| found == value), "{key}: {span_attributes:#?}");
     }
     ensure!(
         audit_log(&data)?.contains(span_attributes.get("crowsnest.audit_id").context("no audit ID")?),
         "{span_attributes:#?}"
     );
     ensure!(
-        attributes(find_span(&created, CLIENT)?).get("http.response.status_code").is_some_and(|code| code == "201")
+        attributes(find_span(&create_context, CLIENT)?)
+            .get("http.response.status_code")
+            .is_some_and(|code| code == "201")
     );
-    ensure!(find_span(&unsampled, SERVER).is_err(), "a request that its caller does not sample was traced");
+    ensure!(find_span(&unsampled_context, SERVER).is_err(), "a request that its caller does not sample was traced");
 
     // The member receives the span of its request.
     let contexts = spans.iter().filter(|span| span.kind == CLIENT);
@@ -228,15 +226,19 @@ fn a_receiver_gets_traces() -> Result<()> {
     for prefix in ["reconcile ", "list "] {
         ensure!(spans.iter().any(|span| span.name.starts_with(prefix)), "no span starts with {prefix}");
     }
-    let reconciled = spans.iter().find(|span| span.name.starts_with("reconcile ")).context("none")?;
-    ensure!(reconciled.parent_span_id.is_empty() && attributes(reconciled).contains_key("crowsnest.key"));
+    let reconciled =
+        spans.iter().find(|span| span.name.starts_with("reconcile ")).context("no reconcile was traced")?;
+    ensure!(
+        reconciled.parent_span_id.is_empty() && attributes(reconciled).contains_key("crowsnest.key"),
+        "{reconciled:#?}"
+    );
 
-    for body in receiver.bodies.lock().expect("bodies").iter() {
+    for body in receiver.bodies.lock().expect("the lock is not poisoned").iter() {
         for secret in [SECRET, SECRET_BASE64, EXPORTER_TOKEN, &token] {
             ensure!(!body.windows(secret.len()).any(|part| part == secret.as_bytes()), "{secret} is in a span");
         }
     }
-    let request_headers = receiver.request_headers.lock().expect("heads");
+    let request_headers = receiver.request_headers.lock().expect("the lock is not poisoned");
     ensure!(
         request_headers.iter().all(|head| head["authorization"] == format!("Bearer {EXPORTER_TOKEN}")),
         "{request_headers:?}"

@@ -91,7 +91,7 @@ impl Ui {
 
     /// Headers of the UI's own page, and additional ones.
     fn own_headers(&self, extra_headers: &[&str]) -> Vec<String> {
-        let own = [
+        let headers = [
             format!("Host: {}", self.address),
             format!("Origin: http://{}", self.address),
             "X-Crowsnest-Client: web".to_owned(),
@@ -99,7 +99,7 @@ impl Ui {
             "Content-Type: application/json".to_owned(),
             "Connection: close".to_owned(),
         ];
-        own.into_iter().chain(extra_headers.iter().map(|line| (*line).to_owned())).collect()
+        headers.into_iter().chain(extra_headers.iter().map(|line| (*line).to_owned())).collect()
     }
 
     /// Signs in with the token; returns the cookie of the session.
@@ -144,8 +144,8 @@ fn the_ui_is_isolated_from_other_origins() -> Result<()> {
         "a credential is in the log"
     );
     let fleet = Fleet::start(&data, &["--no-members"])?;
-    let again = Ui::from_fleet(&fleet)?;
-    let response = again.send("GET /ui/session", &again.own_headers(&[&cookie]), "")?;
+    let restarted_ui = Ui::from_fleet(&fleet)?;
+    let response = restarted_ui.send("GET /ui/session", &restarted_ui.own_headers(&[&cookie]), "")?;
     ensure!(response.status() == 200 && response.body.contains("system:admin"), "{}\n{}", response.head, response.body);
     replicas_accept_each_others_sessions(&fleet, dir.path()).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
@@ -233,7 +233,7 @@ fn member_headers_do_not_affect_the_origin(fleet: &Fleet, ui: &Ui, cookie: &str)
         response.head
     );
 
-    let direct = RUNTIME.block_on(member::through_the_control_plane(fleet, &format!("{MEMBER}{PAGE}")))?;
+    let direct = RUNTIME.block_on(member::get_headers(fleet, &format!("{MEMBER}{PAGE}")))?;
     for name in ["set-cookie", "clear-site-data", "strict-transport-security", "access-control-allow-origin"] {
         ensure!(!direct.contains_key(name), "{name} passed the aggregated proxy: {direct:?}");
     }
@@ -243,11 +243,11 @@ fn member_headers_do_not_affect_the_origin(fleet: &Fleet, ui: &Ui, cookie: &str)
 
 fn websockets_of_other_origins_are_refused(ui: &Ui, cookie: &str) -> Result<()> {
     let path = format!("GET {MEMBER}/api/v1/namespaces/default/pods/p/exec?command=sh");
-    let own = format!("http://{}", ui.address);
+    let own_origin = format!("http://{}", ui.address);
     let other_port = "http://127.0.0.1:1".to_owned();
     let rebound = "http://evil.example".to_owned();
     let cases = [
-        (&own, ui.address.as_str(), 101),
+        (&own_origin, ui.address.as_str(), 101),
         (&other_port, &ui.address, 403),
         (&"https://evil.example".to_owned(), &ui.address, 403),
         (&"null".to_owned(), &ui.address, 403),

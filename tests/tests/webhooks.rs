@@ -19,7 +19,7 @@ const HOSTILE: &str = include_str!("webhooks/hostile.yaml");
 const DRAFT: &str = include_str!("webhooks/draft.yaml");
 const GATE: [&str; 2] = ["--feature-gates", "FederatedQuotaEnforcement=true"];
 
-/// Authority of client certificates that the control plane does not trust.
+/// A certificate authority of the test. The fleet trusts it only if it is named in a flag.
 struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -35,8 +35,8 @@ impl Authority {
         Ok(Self { pem, issuer: Issuer::new(params, key) })
     }
 
-    /// Certificate and key, PEM.
-    fn client(&self, name: &str) -> Result<String> {
+    /// Issues a client certificate; returns it with its key, PEM.
+    fn issue_client_certificate(&self, name: &str) -> Result<String> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -45,8 +45,8 @@ impl Authority {
         Ok(format!("{certificate}{}", key.serialize_pem()))
     }
 
-    /// Server certificate for this machine: files of the certificate and its key.
-    fn server(&self, folder: &Path) -> Result<[String; 2]> {
+    /// Issues a server certificate for this machine; returns the files of the certificate and its key.
+    fn issue_server_certificate(&self, folder: &Path) -> Result<[String; 2]> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -142,7 +142,7 @@ fn check_own_webhooks(fleet: &Fleet, kubectl: &Kubectl, runtime: &Runtime) -> Re
     let identities = [
         None,
         Some(own_certificate(kubectl)?),
-        Some(Authority::new("strangers")?.client("kube-apiserver-webhook-client")?),
+        Some(Authority::new("strangers")?.issue_client_certificate("kube-apiserver-webhook-client")?),
     ];
     for identity in &identities {
         for review in [forged_review("made-up", "1500m", false), forged_review("made-up", "3", false)] {
@@ -165,17 +165,17 @@ fn ensure_answers_api_server(kubectl: &Kubectl) -> Result<()> {
     kubectl.expect_output(&create, &serde_json::to_string(&binding("denied", "3"))?, 1, denial).map(drop)
 }
 
-/// `crowsnest serve --roles webhook` for a control plane.
+/// Starts `crowsnest serve --roles webhook`; returns the process and the URL of its webhook for bindings.
 fn start_webhooks(fleet: &Fleet, folder: &Path, extra_args: &[&str]) -> Result<(Process, String)> {
     std::fs::create_dir_all(folder)?;
-    let [certificate, key] = Authority::new("servers")?.server(folder)?;
-    let (port, ready) = (free_port()?, free_port()?);
+    let [certificate, key] = Authority::new("servers")?.issue_server_certificate(folder)?;
+    let (port, health_port) = (free_port()?, free_port()?);
     let address = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string();
     let mut command = Command::new(binary()?);
     command.args(["serve", "--roles", "webhook", "--metrics-bind-address", "0", "--kubeconfig"]);
     command.arg(fleet.kubeconfig("cp")).arg("--data-dir").arg(folder.join("data")).args(GATE).args(extra_args);
     command.args(["--tls-cert-file", &certificate, "--tls-private-key-file", &key, "--listen", &address(port)]);
-    command.args(["--health-probe-bind-address", &address(ready)]);
+    command.args(["--health-probe-bind-address", &address(health_port)]);
     let log = std::fs::File::create(folder.join("log"))?;
     let process = Process::spawn(command.stdout(Stdio::null()).stderr(log))?;
     wait_for("the webhooks to be served", || Ok(std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()))
@@ -216,9 +216,9 @@ fn check_closed_webhooks(fleet: &Fleet, kubectl: &Kubectl, runtime: &Runtime, fo
     let cases = [
         (None, 401),
         (Some(own_certificate(kubectl)?), 401),
-        (Some(Authority::new("webhook clients")?.client("apiserver")?), 401),
-        (Some(authority.client("other-client")?), 401),
-        (Some(authority.client("apiserver")?), 200),
+        (Some(Authority::new("webhook clients")?.issue_client_certificate("apiserver")?), 401),
+        (Some(authority.issue_client_certificate("other-client")?), 401),
+        (Some(authority.issue_client_certificate("apiserver")?), 200),
     ];
     for (identity, expected) in &cases {
         let (status, response_body) =
@@ -226,7 +226,7 @@ fn check_closed_webhooks(fleet: &Fleet, kubectl: &Kubectl, runtime: &Runtime, fo
         ensure!(status == *expected, "{status} instead of {expected}: {response_body}");
         let convert = url.replace("validate-resourcebinding", "convert");
         let (status, _) = runtime.block_on(post(&convert, identity.as_deref(), &json!({})))?;
-        ensure!(status == 400, "{status} of conversion");
+        ensure!(status == 400, "the conversion returned {status}");
     }
     ensure_no_effect(fleet, kubectl)?;
     process.kill()
@@ -254,8 +254,8 @@ fn check_slow_script(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     wait_for("an event about the script", || Ok(kubectl.run_ok(&events, "")?.contains("context deadline exceeded")))?;
     kubectl.run_ok(&["create", "configmap", "other", "--from-literal=a=b"], "")?;
     let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member1"));
-    let other = ["get", "configmap", "other", "-o", "name", "--ignore-not-found"];
-    member.run_until(&other, |out| out.contains("other")).map(drop)
+    let get = ["get", "configmap", "other", "-o", "name", "--ignore-not-found"];
+    member.run_until(&get, |out| out.contains("other")).map(drop)
 }
 
 /// The scripts of a draft run only for users who may create it.

@@ -40,7 +40,7 @@ async function checkResults(page, origin) {
   await waitForHits(page)
   const rows = page.locator('.hits .row:not(.head)')
   const count = await rows.count()
-  assert.ok(count > 0)
+  assert.ok(count > 0, 'there are no results')
   await goOffline(page)
   assert.equal(await rows.count(), count)
   await assertAccessible(page)

@@ -82,7 +82,7 @@ async function checkTyping(page, origin) {
   await pod.waitFor()
   await page.keyboard.press('ArrowDown')
   assert.equal(await options.first().getAttribute('aria-selected'), 'true')
-  assert.ok(await searchBox(page).getAttribute('aria-activedescendant'))
+  assert.ok(await searchBox(page).getAttribute('aria-activedescendant'), 'no suggestion is active')
   await page.keyboard.press('Enter')
   assert.equal(await searchBox(page).inputValue(), 'kind:Pod ')
   // Typing starts a search and highlights the syntax.
@@ -286,7 +286,7 @@ async function checkColumns(page, origin) {
   assert.deepEqual(await heads(), expectedHeads)
   // The chosen columns apply to this kind only.
   await search(page, origin, 'kind:node')
-  assert.ok(!(await heads()).includes('Images'))
+  assert.ok(!(await heads()).includes('Images'), 'the columns of Pods are shown for Nodes')
   await search(page, origin, 'kind:pod')
   assert.deepEqual(await heads(), expectedHeads)
   await page.getByRole('columnheader', { name: 'Name', exact: true }).getByRole('button').click()
@@ -297,7 +297,7 @@ async function checkColumns(page, origin) {
   const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'These columns (CSV)' }).click()])
   const lines = (await readFile(await file.path(), 'utf8')).split('\r\n')
   assert.match(lines[0], /^cluster,namespace,name,status,ready,restarts,.*images/)
-  assert.ok(lines.length > 2)
+  assert.ok(lines.length > 2, 'the export contains no results')
   const [manifests] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Whole objects (JSON lines)' }).click()])
   const objects = (await readFile(await manifests.path(), 'utf8')).trim().split('\n').map((line) => JSON.parse(line))
   assert.ok(objects.length > 0 && objects.every(({ kind }) => kind === 'Pod'), `${objects.length} objects`)

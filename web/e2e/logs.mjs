@@ -84,7 +84,7 @@ async function checkLinesAround(page, open, source) {
   assert.deepEqual(await around.locator('mark').allTextContents(), [textOf(middle)])
   await selectedLine(page, middle).waitFor()
   assert.equal(await page.locator('.log .line').count(), 1)
-  assert.ok(new URL(page.url()).searchParams.has('include'))
+  assert.ok(new URL(page.url()).searchParams.has('include'), 'the URL has lost the filter')
   await assertAccessible(page)
   await page.unroute(LOGS)
 }

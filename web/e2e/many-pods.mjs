@@ -72,7 +72,8 @@ async function checkTyping(page, origin, pods) {
   await waitForResults(page, q)
   const total = await readTotal(page)
   assert.ok(total > pods / 2, `${total} of ${pods} pods`)
-  assert.ok((await rows(page).count()) < MAX_RENDERED_ROWS)
+  const rendered = await rows(page).count()
+  assert.ok(rendered < MAX_RENDERED_ROWS, `${rendered} rows are rendered`)
   await assertAccessible(page)
 }
 
@@ -108,9 +109,9 @@ async function checkPositionAfterBack(page, origin) {
   const scrollTop = () => page.locator('.hits').evaluate((grid) => grid.scrollTop)
   const before = await scrollTop()
   assert.ok(before > 100 * ROW_HEIGHT, `scrolled to ${before}`)
-  const opened = page.locator(`#${await page.evaluate(findMiddleRow)} [data-column=name] a`)
-  const name = await opened.textContent()
-  await opened.click()
+  const link = page.locator(`#${await page.evaluate(findMiddleRow)} [data-column=name] a`)
+  const name = await link.textContent()
+  await link.click()
   await page.getByRole('heading', { name }).waitFor()
   await page.goBack()
   const active = page.locator('.hits .row.active [data-column=name]')

@@ -14,7 +14,7 @@ const MAX_HEAP_BYTES = 150 << 20
 /** Checks all tabs on a signed-in page. `problems` is the list to which `runInBrowser` adds the errors that the page logs. */
 export async function checkObject(page, origin, pictures, problems) {
   await page.goto(origin)
-  const pod = await podOfWeb(page)
+  const pod = await readPodName(page)
   await checkOverview(page, origin, pod, pictures)
   await checkManifest(page, origin, pod, pictures)
   await checkEdit(page, origin, pictures, problems)
@@ -36,7 +36,7 @@ export async function checkObject(page, origin, pictures, problems) {
 }
 
 /** Name of a pod of the Deployment `web` in member1. */
-async function podOfWeb(page) {
+async function readPodName(page) {
   const { items } = await api(page, 'GET', `${MEMBER}/api/v1/namespaces/default/pods?labelSelector=app%3Dweb`)
   return items[0].metadata.name
 }
@@ -75,7 +75,7 @@ async function checkManifest(page, origin, pod, pictures) {
   await show(page, origin, { resource: 'pods', name: pod, tab: 'yaml' })
   const code = page.locator('.editor')
   await code.getByText('metadata', { exact: true }).waitFor()
-  assert.ok(!(await code.locator('.cm-content').textContent()).includes('managedFields'))
+  assert.ok(!(await code.locator('.cm-content').textContent()).includes('managedFields'), 'managedFields are shown')
   await page.getByRole('checkbox', { name: 'Show managedFields' }).check()
   await waitForParameter(page, 'managed', 'true')
   await code.getByText('managedFields', { exact: true }).waitFor()
@@ -186,9 +186,9 @@ async function checkSecret(page, origin, pictures) {
   await api(page, 'POST', `${MEMBER}/api/v1/namespaces/default/secrets`, body)
   const query = encodeURIComponent('kind:secret name:=hidden')
   const end = Date.now() + 60_000
-  for (let found = 0; found === 0; ) {
-    found = (await api(page, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${query}`)).total
-    assert.ok(found > 0 || Date.now() < end, 'the Secret is not found')
+  for (let hits = 0; hits === 0; ) {
+    hits = (await api(page, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${query}`)).total
+    assert.ok(hits > 0 || Date.now() < end, 'the Secret is not found')
   }
   const requestedUrls = []
   const responseTexts = []
@@ -206,7 +206,7 @@ async function checkSecret(page, origin, pictures) {
   await page.locator('.editor').getByText('password', { exact: true }).waitFor()
   const value = Buffer.from('correct-horse').toString('base64')
   assert.deepEqual(requestedUrls.filter((url) => url.includes('/secrets/hidden')), [])
-  assert.ok(!responseTexts.some((text) => text.includes(value) || text.includes('correct-horse')))
+  assert.ok(!responseTexts.some((text) => text.includes(value) || text.includes('correct-horse')), 'a response contains the value of the Secret')
   const button = page.getByRole('button', { name: 'Edit' })
   assert.equal(await button.getAttribute('aria-disabled'), 'true')
   assert.match(await button.getAttribute('title'), /Show the values/)
@@ -363,7 +363,8 @@ async function checkManyLines(page, origin, pod) {
   await show(page, origin, { resource: 'pods', name: pod, tab: 'logs', follow: 'false' })
   await page.getByText('45,001 lines').waitFor()
   await page.getByText(/the oldest 25,\d\d\d were dropped from this page/).waitFor()
-  assert.ok((await page.locator('.log .line').count()) < 120)
+  const rendered = await page.locator('.log .line').count()
+  assert.ok(rendered < 120, `${rendered} lines are rendered`)
   await page.locator('.log .line', { hasText: 'yyyy' }).click()
   await page.getByText('The line is truncated').waitFor()
   const cdp = await page.context().newCDPSession(page)
@@ -453,7 +454,8 @@ async function checkCommands(page, origin, pod) {
   assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^kubectl --context member1 -n default exec -it /)
 }
 
-const OWN_DEPLOYMENT = {
+/** A Deployment of member1 that is not propagated, so that its changes are not reverted. */
+const MEMBER_DEPLOYMENT = {
   apiVersion: 'apps/v1',
   kind: 'Deployment',
   metadata: { name: 'own' },
@@ -467,7 +469,7 @@ const OWN_DEPLOYMENT = {
 async function checkActions(page, origin, pictures, problems) {
   const path = `${MEMBER}/apis/apps/v1/namespaces/default/deployments`
   const read = () => api(page, 'GET', `${path}/own`)
-  await api(page, 'POST', path, OWN_DEPLOYMENT)
+  await api(page, 'POST', path, MEMBER_DEPLOYMENT)
   await show(page, origin, { ...WEB, name: 'own' })
   await page.getByRole('button', { name: 'Scale' }).click()
   const scale = page.getByRole('dialog', { name: 'Scale Deployment own' })
@@ -489,7 +491,7 @@ async function checkActions(page, origin, pictures, problems) {
   await page.getByRole('dialog').getByText('The cluster accepts this (dry run).').waitFor()
   await page.getByRole('dialog').getByRole('button', { name: 'Restart' }).click()
   await page.getByText('Restarted.').waitFor()
-  assert.ok((await read()).spec.template.metadata.annotations['kubectl.kubernetes.io/restartedAt'])
+  assert.ok((await read()).spec.template.metadata.annotations['kubectl.kubernetes.io/restartedAt'], 'the Deployment was not restarted')
 
   await page.getByRole('button', { name: 'Delete' }).click()
   const dialog = page.getByRole('dialog', { name: 'Delete Deployment own?' })

@@ -74,7 +74,7 @@ async function checkOverview(page, origin, saveScreenshot) {
   assert.match(await row.textContent(), /v1\.\d+\.\d+/)
   // Each problem in the list is the result of a query. This one finds bindings that fit no cluster.
   const nowhere = { metadata: { name: 'nowhere' } }
-  await api(page, 'POST', `${POLICIES}/propagationpolicies`, policy('nowhere', 'ConfigMap', 'v1', ['nowhere']))
+  await api(page, 'POST', `${POLICIES}/propagationpolicies`, buildPolicy('nowhere', 'ConfigMap', 'v1', ['nowhere']))
   await api(page, 'POST', '/api/v1/namespaces/default/configmaps', { apiVersion: 'v1', kind: 'ConfigMap', ...nowhere })
   const problem = table(page, 'Problems').locator('tr[data-problem=unscheduled]')
   await problem.waitFor()
@@ -277,7 +277,7 @@ async function checkExplanation(page, origin) {
   await page.goto(`${origin}/why?${WEB}`)
   await table(page, 'Policies that select it').locator('tr[data-outcome=Claimed], tr[data-outcome=Chosen]').getByText('won').waitFor()
   // A policy for all Deployments is less precise than one by name; the page shows this.
-  const { spec, ...lesser } = policy('lesser', 'Deployment', 'apps/v1', ['member1'])
+  const { spec, ...lesser } = buildPolicy('lesser', 'Deployment', 'apps/v1', ['member1'])
   const resourceSelectors = [{ apiVersion: 'apps/v1', kind: 'Deployment' }]
   await api(page, 'POST', `${POLICIES}/propagationpolicies`, { ...lesser, spec: { ...spec, resourceSelectors } })
   const lostPolicy = table(page, 'Policies that select it').locator('tr', { hasText: 'PropagationPolicy default/lesser' })
@@ -296,7 +296,7 @@ async function checkExplanation(page, origin) {
   await page.getByText('crowsnest explain deployments.apps/web -n default').waitFor()
   // A rejected cluster shows the filter plugin that rejected it.
   await api(page, 'PATCH', `${CLUSTERS}/member1`, { spec: { taints: [{ key: 'kept-out', effect: 'NoSchedule' }] } })
-  await api(page, 'POST', `${POLICIES}/propagationpolicies`, policy('settings', 'ConfigMap', 'v1', ['member1', 'member2']))
+  await api(page, 'POST', `${POLICIES}/propagationpolicies`, buildPolicy('settings', 'ConfigMap', 'v1', ['member1', 'member2']))
   await api(page, 'POST', '/api/v1/namespaces/default/configmaps', { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'settings' }, data: { colour: 'red' } })
   await page.goto(`${origin}/why?apiVersion=v1&kind=ConfigMap&namespace=default&name=settings`)
   await clusters.locator('tr[data-cluster=member1]').getByText('✗ TaintToleration').waitFor()
@@ -304,7 +304,7 @@ async function checkExplanation(page, origin) {
   await table(page, 'Targets').locator('tr[data-target=member2]').getByText('✓ applied').waitFor()
 }
 
-function policy(name, kind, apiVersion, clusterNames) {
+function buildPolicy(name, kind, apiVersion, clusterNames) {
   return {
     apiVersion: 'policy.karmada.io/v1alpha1',
     kind: 'PropagationPolicy',

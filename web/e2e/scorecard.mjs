@@ -26,12 +26,13 @@ async function openObject(page, name, view = {}) {
   await page.locator('.resource h1').waitFor()
 }
 
-async function podOf(page, cluster, app) {
+/** Name of the first pod of an application in a cluster. */
+async function readPodName(page, cluster, app) {
   const { items } = await api(page, 'GET', `/apis/cluster.karmada.io/v1alpha1/clusters/${cluster}/proxy${SHOP}/pods?labelSelector=app%3D${app}`)
   return items[0].metadata.name
 }
 
-const openPod = async (page, cluster, app, view) => openObject(page, await podOf(page, cluster, app), { cluster, apiVersion: 'v1', resource: 'pods', ...view })
+const openPod = async (page, cluster, app, view) => openObject(page, await readPodName(page, cluster, app), { cluster, apiVersion: 'v1', resource: 'pods', ...view })
 
 /** Functions that each show one feature. They may return a function that is called after the picture has been taken. */
 const FEATURES = {
@@ -90,7 +91,7 @@ const FEATURES = {
       await search(page, 'scope:"Broken pods"')
       return (await rows(page).count()) === 1
     })
-    assert.deepEqual(await rows(page).locator('[data-column=name]').allTextContents(), [await podOf(page, 'west', 'payments')])
+    assert.deepEqual(await rows(page).locator('[data-column=name]').allTextContents(), [await readPodName(page, 'west', 'payments')])
     await page.goto('/')
     await page.getByRole('region', { name: 'Saved searches' }).getByRole('link', { name: 'Broken pods' }).scrollIntoViewIfNeeded()
     return async () => {
@@ -171,12 +172,12 @@ const FEATURES = {
     await openObject(page, 'payments', { tab: 'topology' })
     const tree = page.getByRole('tree', { name: 'Topology of payments' })
     await tree.locator('[data-kind=Pod]').click()
-    const shown = page.getByRole('region', { name: await podOf(page, 'west', 'payments') }).getByText(/exit code 1/)
-    await shown.waitFor()
+    const exitCode = page.getByRole('region', { name: await readPodName(page, 'west', 'payments') }).getByText(/exit code 1/)
+    await exitCode.waitFor()
     // The URL contains the object that is shown.
     await page.waitForURL(/[?&]shown=/)
     await page.reload()
-    await shown.waitFor()
+    await exitCode.waitFor()
     for (const kind of ['Deployment', 'PropagationPolicy', 'ResourceBinding', 'Cluster']) await tree.locator(`[data-kind=${kind}]`).first().waitFor()
   },
 
@@ -195,7 +196,7 @@ const FEATURES = {
     await page.keyboard.press('Home')
     const line = page.getByRole('region', { name: 'Selected line' })
     await line.getByRole('button', { name: 'Copy link' }).waitFor()
-    assert.ok(new URL(page.url()).searchParams.get('line'))
+    assert.ok(new URL(page.url()).searchParams.get('line'), 'the URL contains no line')
     for (const name of ['Follow', 'Download']) await page.getByRole('button', { name, exact: true }).waitFor()
     for (const name of ['Wrap lines', 'Merge repeated lines']) await page.getByRole('checkbox', { name }).waitFor()
     await page.getByRole('img', { name: /lines over time, \d+ errors/ }).waitFor()

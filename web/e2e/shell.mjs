@@ -117,16 +117,16 @@ async function checkTabStops(page, origin) {
   const box = page.getByRole('combobox', { name: 'Search all clusters' })
   const grid = page.getByRole('grid', { name: 'Results' })
   const hasFocus = async (element) => (await element.and(page.locator(':focus')).count()) > 0
-  assert.ok(await hasFocus(box))
+  assert.ok(await hasFocus(box), 'the search box is not focused')
   let presses = 0
   for (; !(await hasFocus(grid)) && presses <= MAX_TABS_TO_RESULTS; presses += 1) await page.keyboard.press('Tab')
   assert.ok(presses <= MAX_TABS_TO_RESULTS, `the results are not reached by pressing Tab ${MAX_TABS_TO_RESULTS} times`)
   await page.keyboard.press('j')
   await page.locator('#row-0.active').waitFor()
   await page.keyboard.press('/')
-  assert.ok(await hasFocus(box))
+  assert.ok(await hasFocus(box), 'the search box is not focused')
   await page.keyboard.press('Shift+Tab')
-  assert.ok(await hasFocus(page.getByRole('link', { name: 'Skip to results' })))
+  assert.ok(await hasFocus(page.getByRole('link', { name: 'Skip to results' })), 'the skip link is not focused')
   await page.keyboard.press('Enter')
   await grid.and(page.locator(':focus')).waitFor()
 }

@@ -1,6 +1,7 @@
 import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
 import { startConnection } from './api/useConnection'
+import { recordMissingStyleSheets } from './parts/moduleLoader'
 import { startPrefs } from './prefs'
 import { preloadView, Views } from './router'
 import './tokens.css'
@@ -14,6 +15,7 @@ const root = document.getElementById('root')
 if (!root) throw new Error('the page has no #root')
 startPrefs()
 startConnection()
+recordMissingStyleSheets(window)
 preloadView(window.location.pathname)
 await loadText()
 createRoot(root).render(

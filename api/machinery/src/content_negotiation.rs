@@ -49,7 +49,7 @@ impl MediaRange<'_> {
 }
 
 fn parse_ranges(accept: &str) -> Vec<MediaRange<'_>> {
-    let mut all: Vec<MediaRange<'_>> = accept
+    let mut ranges: Vec<MediaRange<'_>> = accept
         .split(',')
         .map(str::trim)
         .filter(|part| !part.is_empty())
@@ -62,8 +62,8 @@ fn parse_ranges(accept: &str) -> Vec<MediaRange<'_>> {
         })
         .collect();
     // Stable sort: ranges of equal quality keep the client's order.
-    all.sort_by(|a, b| b.quality.total_cmp(&a.quality));
-    all
+    ranges.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    ranges
 }
 
 /// Kind of the response of a path. It determines the available representations.

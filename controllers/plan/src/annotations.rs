@@ -48,7 +48,7 @@ pub fn find_unsupported(annotations: Option<&Annotations>) -> Vec<UnsupportedAnn
         ),
     ];
     let path = |key: &str| format!("metadata.annotations[{key}]");
-    let mut found: Vec<UnsupportedAnnotation> = choices
+    let mut unsupported: Vec<UnsupportedAnnotation> = choices
         .into_iter()
         .filter_map(|(key, supported, fallback)| {
             let value = annotations.get(key).filter(|value| !supported.contains(&value.as_str()))?;
@@ -63,9 +63,9 @@ pub fn find_unsupported(annotations: Option<&Annotations>) -> Vec<UnsupportedAnn
     if let Some(value) = annotations.get(RESPONSE_TIMEOUT).filter(|value| !is_seconds(value)) {
         let error = FieldError::invalid(path(RESPONSE_TIMEOUT), value, "must be a number of seconds greater than 0");
         let fallback = "the default response timeout applies";
-        found.push(UnsupportedAnnotation { key: RESPONSE_TIMEOUT, value: value.clone(), error, fallback });
+        unsupported.push(UnsupportedAnnotation { key: RESPONSE_TIMEOUT, value: value.clone(), error, fallback });
     }
-    found
+    unsupported
 }
 
 fn is_seconds(value: &str) -> bool {

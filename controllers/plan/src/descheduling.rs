@@ -106,18 +106,19 @@ impl UnschedulablePod {
     pub fn from_json(pod: &Value) -> Option<Self> {
         let list = |path: &[&str]| unstructured::at(pod, path).and_then(Value::as_array);
         let conditions = list(&["status", "conditions"]);
-        let found = conditions
+        let scheduled_condition = conditions
             .into_iter()
             .flatten()
             .find(|condition| unstructured::text(condition, &["type"]) == "PodScheduled")?;
-        let is_unschedulable = unstructured::text(found, &["status"]) == "False"
-            && unstructured::text(found, &["reason"]) == "Unschedulable";
+        let is_unschedulable = unstructured::text(scheduled_condition, &["status"]) == "False"
+            && unstructured::text(scheduled_condition, &["reason"]) == "Unschedulable";
         if !is_unschedulable || matches!(unstructured::text(pod, &["status", "phase"]), "Succeeded" | "Failed") {
             return None;
         }
         let controls = |owner: &&Value| owner.get("controller").and_then(Value::as_bool).unwrap_or_default();
         let owner = list(&["metadata", "ownerReferences"]).into_iter().flatten().find(controls)?;
-        let since = unstructured::text(found, &["lastTransitionTime"]).parse().unwrap_or(Timestamp::UNIX_EPOCH);
+        let since =
+            unstructured::text(scheduled_condition, &["lastTransitionTime"]).parse().unwrap_or(Timestamp::UNIX_EPOCH);
         Some(UnschedulablePod { owner: unstructured::text(owner, &["uid"]).to_owned(), since })
     }
 }

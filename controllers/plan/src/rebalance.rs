@@ -97,7 +97,7 @@ mod tests {
     use rstest::rstest;
 
     /// Parses `kind namespace name`, with `-` for no namespace.
-    fn workload(text: &str) -> ObjectReference {
+    fn parse_workload(text: &str) -> ObjectReference {
         let words: Vec<&str> = text.split(' ').collect();
         ObjectReference {
             api_version: "apps/v1".to_owned(),
@@ -108,9 +108,9 @@ mod tests {
     }
 
     /// Parses a workload with a prefix: `+` successful, `!` failed, `?` pending.
-    fn observed(text: &str) -> ObservedWorkload {
+    fn parse_observed_workload(text: &str) -> ObservedWorkload {
         let (sign, rest) = text.split_at(1);
-        let mut item = ObservedWorkload { workload: workload(rest), ..ObservedWorkload::default() };
+        let mut item = ObservedWorkload { workload: parse_workload(rest), ..ObservedWorkload::default() };
         if sign != "?" {
             set_result(&mut item, sign == "+");
         }
@@ -119,7 +119,7 @@ mod tests {
 
     fn status(items: &[&str]) -> WorkloadRebalancerStatus {
         WorkloadRebalancerStatus {
-            observed_workloads: items.iter().map(|item| observed(item)).collect(),
+            observed_workloads: items.iter().map(|item| parse_observed_workload(item)).collect(),
             observed_generation: 1,
             finish_time: None,
         }
@@ -152,7 +152,7 @@ mod tests {
     )]
     fn observed_workloads(#[case] requested: &[&str], #[case] before: &[&str], #[case] after: &[&str]) {
         let spec = WorkloadRebalancerSpec {
-            workloads: requested.iter().map(|text| workload(text)).collect(),
+            workloads: requested.iter().map(|text| parse_workload(text)).collect(),
             ..WorkloadRebalancerSpec::default()
         };
         let found = observe(&spec, &status(before), 7);
@@ -166,7 +166,7 @@ mod tests {
     #[case::invalid_name("Deployment ns ../x", Some("x-38513b39"))]
     #[case::invalid_namespace("Deployment a/b x", None)]
     fn workloads_refer_to_bindings(#[case] text: &str, #[case] binding: Option<&str>) {
-        let workload = workload(text);
+        let workload = parse_workload(text);
         let key = template_of(&workload).map(|template| template.default_binding_key());
         assert_eq!(key.as_ref().map(|key| key.name.as_str()), binding);
     }

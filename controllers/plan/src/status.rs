@@ -17,7 +17,7 @@ use super::conditions::{self, condition};
 use super::work::construct;
 
 /// Aggregated status of a binding: one item per Work that is not being deleted, sorted by cluster. `None` if a Work
-/// contains an object other than the binding's (an override renamed it), because its status cannot be attributed then.
+/// does not contain the binding's object (an override renamed it), because its status cannot be attributed then.
 pub fn aggregate(works: &[(&str, &Work)], resource: &ObjectReference) -> Option<Vec<AggregatedStatusItem>> {
     let mut items: Vec<AggregatedStatusItem> = works
         .iter()

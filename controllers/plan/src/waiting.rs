@@ -159,16 +159,16 @@ pub fn explain_binding(state: &BindingState<'_>) -> Vec<WaitReason> {
     if unstructured::is_terminating(state.binding) {
         return vec![WaitReason::new(Cause::BindingDeleting, "the binding is being deleted")];
     }
-    let mut found: Vec<WaitReason> = scheduling_reason(state).into_iter().collect();
+    let mut reasons: Vec<WaitReason> = scheduling_reason(state).into_iter().collect();
     if !state.permits_requests {
         let message =
             "the binding does not permit the current requests of the template; a quota may have rejected them";
-        found.push(WaitReason::new(Cause::QuotaExceeded, message));
+        reasons.push(WaitReason::new(Cause::QuotaExceeded, message));
     }
     for task in &spec.graceful_eviction_tasks {
         let cluster = &task.from_cluster;
         let reason = if task.message.is_empty() { &task.reason } else { &task.message };
-        found.push(match task.purge_mode {
+        reasons.push(match task.purge_mode {
             Some(PurgeMode::Directly) if state.work_clusters.contains(cluster) => {
                 let message = format!(
                     "waiting for the copy in {cluster} to be deleted before other clusters are used ({reason})"
@@ -187,7 +187,7 @@ pub fn explain_binding(state: &BindingState<'_>) -> Vec<WaitReason> {
             ),
         });
     }
-    found
+    reasons
 }
 
 /// Reason why the current generation of the binding is not scheduled. `None` for a binding without a placement.
@@ -239,9 +239,9 @@ pub fn explain_target(state: &TargetState<'_>) -> Vec<WaitReason> {
             format!("cluster {cluster} does not exist"),
         )];
     };
-    let mut found = Vec::new();
+    let mut reasons = Vec::new();
     if member.metadata.deletion_timestamp.is_some() {
-        found.push(WaitReason::in_cluster(
+        reasons.push(WaitReason::in_cluster(
             cluster,
             Cause::ClusterLeaving,
             format!("cluster {cluster} is being removed"),
@@ -251,14 +251,14 @@ pub fn explain_target(state: &TargetState<'_>) -> Vec<WaitReason> {
     if !conditions::is_true(conditions, condition::READY) {
         let reason = conditions::find(conditions, condition::READY).map_or("", |ready| ready.message.as_str());
         let reason = if reason.is_empty() { "its status is not known yet" } else { reason };
-        found.push(WaitReason::in_cluster(
+        reasons.push(WaitReason::in_cluster(
             cluster,
             Cause::ClusterNotReady,
             format!("cluster({cluster}) not ready: {reason}"),
         ));
     }
     if let Some(kind) = &state.unserved_kind {
-        found.push(WaitReason::in_cluster(
+        reasons.push(WaitReason::in_cluster(
             cluster,
             Cause::KindNotServed,
             format!("cluster {cluster} does not serve {kind}"),
@@ -266,15 +266,16 @@ pub fn explain_target(state: &TargetState<'_>) -> Vec<WaitReason> {
     }
     if state.is_suspended {
         let message = format!("dispatching to {cluster} is suspended");
-        found.push(WaitReason::in_cluster(cluster, Cause::DispatchingSuspended, message));
+        reasons.push(WaitReason::in_cluster(cluster, Cause::DispatchingSuspended, message));
     }
     if let Some(error) = &state.override_error {
-        found.push(WaitReason::in_cluster(cluster, Cause::OverrideFailed, error.clone()));
+        reasons.push(WaitReason::in_cluster(cluster, Cause::OverrideFailed, error.clone()));
     }
     // A missing Work is reported only if there is no other reason.
-    let explained = !found.is_empty();
-    found.extend(work_reason(cluster, state.work).filter(|waiting| waiting.cause != Cause::WorkPending || !explained));
-    found
+    let has_reason = !reasons.is_empty();
+    reasons
+        .extend(work_reason(cluster, state.work).filter(|waiting| waiting.cause != Cause::WorkPending || !has_reason));
+    reasons
 }
 
 /// Reason why the Work of a cluster does not apply the object.

@@ -189,24 +189,24 @@ impl Cache {
         records: Vec<Record>,
         pending: &mut PendingObjects,
     ) -> Result<Vec<CachedObject>, Error> {
-        let mut found = Vec::with_capacity(records.len());
+        let mut objects = Vec::with_capacity(records.len());
         let mut undecoded = Vec::new();
         for record in records {
             let pending_write = pending.remove(&namespaced_name(&record.key));
             match pending_write.filter(|(version, _)| *version > Version::parse(&record.resource_version)) {
-                Some((_, object)) => found.push(object),
+                Some((_, object)) => objects.push(object),
                 None => match self.inner.decoded.get_at(&record.key, record.seq) {
-                    Some(object) => found.push(object),
+                    Some(object) => objects.push(object),
                     None => undecoded.push(record),
                 },
             }
         }
         if !undecoded.is_empty() {
             for object in self.inner.global_cache.bodies(undecoded).await? {
-                found.push(CachedObject::from_stored(&object)?);
+                objects.push(CachedObject::from_stored(&object)?);
             }
         }
-        Ok(found)
+        Ok(objects)
     }
 }
 
@@ -234,7 +234,7 @@ fn has_label(label: Option<&str>, value: Option<&str>) -> bool {
 /// Headers of the records, and of the pending writes that satisfy `keep`, which replace older records.
 fn headers(records: &[Record], mut pending: PendingObjects, keep: impl Fn(&Value) -> bool) -> Vec<Header> {
     let matching_header = |object: &CachedObject| keep(object.view()).then(|| object.header());
-    let mut found: Vec<Header> = records
+    let mut headers: Vec<Header> = records
         .iter()
         .filter_map(|record| {
             let pending_write = pending.remove(&namespaced_name(&record.key));
@@ -244,8 +244,8 @@ fn headers(records: &[Record], mut pending: PendingObjects, keep: impl Fn(&Value
             }
         })
         .collect();
-    found.extend(pending.values().filter_map(|(_, object)| matching_header(object)));
-    found
+    headers.extend(pending.values().filter_map(|(_, object)| matching_header(object)));
+    headers
 }
 
 #[cfg(test)]

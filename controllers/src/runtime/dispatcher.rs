@@ -51,10 +51,10 @@ impl Dispatcher {
 
     /// Enqueues every key of every controller without a resync period of its own. A failed list of keys does not
     /// affect other controllers; the first error is returned.
-    pub(crate) async fn full_resync(&self) -> Result<(), Error> {
+    pub(crate) async fn run_full_resync(&self) -> Result<(), Error> {
         let mut result = Ok(());
         for controller in &self.controllers {
-            if let Err(error) = controller.full_resync().await {
+            if let Err(error) = controller.run_full_resync().await {
                 tracing::warn!(controller = controller.queue().name(), %error, "cannot list the keys of a controller");
                 result = result.and(Err(error));
             }
@@ -92,7 +92,7 @@ impl Dispatcher {
                 () = self.resync.wait_for_request() => {}
             }
             // Queues keep their keys, and the next resync enqueues the others.
-            if let Err(error) = self.full_resync().await {
+            if let Err(error) = self.run_full_resync().await {
                 tracing::error!(%error, "full resync failed");
             }
         }

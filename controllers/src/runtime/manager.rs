@@ -114,14 +114,14 @@ impl Manager {
     }
 
     /// Runs a full resync now, in addition to the periodic ones.
-    pub async fn full_resync(&self) -> Result<(), Error> {
-        self.dispatcher.full_resync().await
+    pub async fn run_full_resync(&self) -> Result<(), Error> {
+        self.dispatcher.run_full_resync().await
     }
 
     /// Waits until all changes of the cache and all writes of this process are dispatched, no controller has a due
     /// key or a deferred write, and all recorded events and journal entries are created. Periodic reconciles, repeated
     /// failures and updates of the counts of events are not awaited.
-    pub async fn idle(&self) {
+    pub async fn wait_until_idle(&self) {
         let mut finished: Vec<_> = self.dispatcher.queues().map(AnyQueue::finished).collect();
         let (mut undispatched, mut dispatched) =
             (self.context.cache.undispatched_writes(), self.context.cache.last_dispatched());

@@ -39,7 +39,7 @@ pub(crate) trait RegisteredController: Send + Sync {
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<NamespacedName>);
 
     /// Enqueues every key, if the controller is enabled and has no resync period of its own.
-    async fn full_resync(&self) -> Result<(), Error>;
+    async fn run_full_resync(&self) -> Result<(), Error>;
 
     /// Calls [`Controller::prepare`], if the controller is enabled.
     async fn prepare(&self);
@@ -133,7 +133,7 @@ impl<C: Controller> RegisteredController for ControllerEntry<C> {
         }
     }
 
-    async fn full_resync(&self) -> Result<(), Error> {
+    async fn run_full_resync(&self) -> Result<(), Error> {
         match self.is_enabled && self.resync_period.is_none() {
             true => resync(&*self.controller, &self.queue, Duration::ZERO).await,
             false => Ok(()),

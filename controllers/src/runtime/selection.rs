@@ -51,17 +51,18 @@ impl Selection {
     /// Parses a list for the controllers of a registry: `*` enables the defaults, `name` enables a controller, and
     /// `-name` disables it. The first entry of a name takes effect.
     pub fn parse(registry: &Registry, list: &str) -> Result<Self, SelectionError> {
-        let all: BTreeSet<&'static str> = registry.switches().flat_map(Switch::names).copied().collect();
+        let names: BTreeSet<&'static str> = registry.switches().flat_map(Switch::names).copied().collect();
         let entries: Vec<&str> = list.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect();
         let name_of = |entry: &str| entry.strip_prefix('-').unwrap_or(entry).to_owned();
-        let is_known = |entry: &str| entry == "*" || all.contains(name_of(entry).as_str());
+        let is_known = |entry: &str| entry == "*" || names.contains(name_of(entry).as_str());
         if let Some(unknown) = entries.iter().find(|entry| !is_known(entry)) {
-            return Err(SelectionError::Unknown { name: name_of(unknown), known: all.into_iter().collect() });
+            return Err(SelectionError::Unknown { name: name_of(unknown), known: names.into_iter().collect() });
         }
         let defaults = if entries.contains(&"*") { Selection::defaults(registry).0 } else { BTreeSet::new() };
         let listed = |name: &str| Some(!entries.iter().find(|entry| name_of(entry) == name)?.starts_with('-'));
-        let selection =
-            Selection(all.into_iter().filter(|name| listed(name).unwrap_or_else(|| defaults.contains(name))).collect());
+        let selection = Selection(
+            names.into_iter().filter(|name| listed(name).unwrap_or_else(|| defaults.contains(name))).collect(),
+        );
         let is_split = |switch: &Switch| {
             let enabled = switch.names().iter().filter(|name| selection.is_enabled(name)).count();
             enabled != 0 && enabled != switch.names().len()

@@ -300,9 +300,9 @@ mod tests {
             deferred.defer_at(&write_load, &key, deferred.begin(&key), progress, now).is_some()
         };
         let deferrals = (0..100).filter(|key| wait(*key, CHANGING, 0)).count();
-        assert_eq!(deferrals, 51, "from the beginning of the burst");
-        assert!(wait(99, CHANGING, 500), "still changing");
-        assert!(!wait(99, SETTLED, 600), "settled");
+        assert_eq!(deferrals, 51, "statuses are deferred from the beginning of the burst");
+        assert!(wait(99, CHANGING, 500), "a changing status is deferred");
+        assert!(!wait(99, SETTLED, 600), "a settled status is written");
         assert!(!wait(98, CHANGING, 9_000), "the burst is over");
     }
 }

@@ -48,7 +48,7 @@ async fn objects_that_are_up_to_date_are_not_written_for_every_kind() {
     for round in 0.. {
         let before = env.last_writes();
         env.requests.take();
-        env.manager.full_resync().await.unwrap();
+        env.manager.run_full_resync().await.unwrap();
         env.wait_until_settled().await;
         let (after, requests) = (env.last_writes(), env.requests.take());
         let written = written_tables(&before, &after);
@@ -99,7 +99,7 @@ async fn a_scheduling_result_without_status_is_completed() {
     let without_status =
         json!({"status": {"conditions": null, "lastScheduledTime": null, "schedulerObservedGeneration": null}});
     control_plane.merge(target.status(), &without_status).await.unwrap();
-    env.manager.full_resync().await.unwrap();
+    env.manager.run_full_resync().await.unwrap();
     let is_scheduled = |binding: &Value| {
         scheduled(binding)
             && binding["status"]["lastScheduledTime"].is_string()

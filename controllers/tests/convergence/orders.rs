@@ -83,7 +83,7 @@ async fn the_final_state_does_not_depend_on_the_order_of_changes() {
             differences.extend(FinalState::read(&env, namespace).await.differences(&first, namespace));
         }
         let before = env.last_writes();
-        env.manager.full_resync().await.unwrap();
+        env.manager.run_full_resync().await.unwrap();
         env.wait_until_settled().await;
         if differences.is_empty() && env.last_writes() == before {
             break first;

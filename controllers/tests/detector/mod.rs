@@ -393,7 +393,7 @@ async fn disabled_controllers_and_skipped_objects_have_no_effect() {
     let template = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}});
     control_plane.create(&secret, "default", &template).await.unwrap();
     env.wait_for(&control_plane, &secret, "default", "s", is_claimed_by("secrets")).await;
-    env.manager.full_resync().await.unwrap();
+    env.manager.run_full_resync().await.unwrap();
     assert_eq!(env.reconciles("namespace-sync-controller").await, 0);
     let app = control_plane.get(Target::new(&config_map(), "default", "app")).await.unwrap().unwrap();
     assert_eq!(app["metadata"]["labels"], json!({"app": "app"}));
@@ -432,7 +432,7 @@ async fn objects_with_one_default_binding_name_have_a_binding_and_a_work_each() 
     assert_eq!(bindings.len(), all.len());
     env.wait_until_settled().await;
     let before = env.last_writes();
-    env.manager.full_resync().await.unwrap();
+    env.manager.run_full_resync().await.unwrap();
     env.wait_until_settled().await;
     assert_eq!(before, env.last_writes(), "a full resync wrote something");
 

@@ -101,7 +101,7 @@ async fn an_eviction_without_replacement_waits_reports_why_and_is_cancelled() {
 
     // The scheduler keeps the cluster.
     env.wait_until_settled().await;
-    env.manager.full_resync().await.unwrap();
+    env.manager.run_full_resync().await.unwrap();
     env.wait_until_settled().await;
     env.wait_for(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m1")).await;
     env.stop().await;
@@ -253,12 +253,12 @@ async fn workloads_fail_back_one_by_one() {
     let request = |when: &str| json!({"metadata": {"annotations": {"failover.crowsnest.io/return": when}}});
     merge(&control_plane, &propagation_policy(), "b", request("after=0s,rate=1/h")).await;
     env.wait_until_settled().await;
-    env.manager.full_resync().await.unwrap();
+    env.manager.run_full_resync().await.unwrap();
     env.wait_until_settled().await;
     env.wait_for(&control_plane, &binding(), "default", "b-configmap", has_moved).await;
     merge(&control_plane, &propagation_policy(), "b", request("after=0s,rate=100/s")).await;
     env.wait_until_settled().await;
-    env.manager.full_resync().await.unwrap();
+    env.manager.run_full_resync().await.unwrap();
     env.wait_for(&control_plane, &binding(), "default", "b-configmap", is_home).await;
     env.stop().await;
 }
@@ -323,7 +323,7 @@ async fn an_exclusive_workload_starts_only_where_no_other_copy_runs() {
     let exists = |member: DynamicClient| async move {
         member.get(Target::new(&deployment(), "default", "web")).await.unwrap().is_some()
     };
-    assert!(!exists(m2.clone()).await, "it runs twice");
+    assert!(!exists(m2.clone()).await, "the workload runs in both clusters");
     merge(&m1, &deployment(), "web", json!({"metadata": {"finalizers": null}})).await;
     env.wait_for_deletion(&m1, &deployment(), "default", "web").await;
     env.wait_until_settled().await;

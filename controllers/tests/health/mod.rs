@@ -218,7 +218,7 @@ async fn clusters_of_an_agent_are_left_to_it_until_its_lease_expires() {
     assert_eq!(condition(&expired, "Ready")["reason"], "ClusterStatusUnknown");
     env.wait_for(&control_plane, &cluster, "", "p1", is_unreachable).await;
 
-    // Removing a cluster whose agent is gone deletes its Works.
+    // Removing a cluster whose agent does not run deletes its Works.
     control_plane.delete(Target::new(&cluster, "", "p1")).await.unwrap();
     env.wait_for_deletion(&control_plane, &work(), "karmada-es-p1", "w").await;
     assert_eq!(

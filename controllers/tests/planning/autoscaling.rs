@@ -118,7 +118,7 @@ fn one() -> f64 {
 
 #[test]
 fn replicas_are_counted() {
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     for (name, case) in cases::<ReplicaCountCase>(include_str!("fixtures/autoscaling-replicas.yaml")) {
         let pods: Vec<Pod> = case.pods.into_iter().map(|(name, pod)| pod.facts(&name)).collect();
         let sample = |(pod, value): (String, i64)| Sample {
@@ -154,10 +154,10 @@ fn replicas_are_counted() {
             ExpectedCount::Error(error) => Err(error),
         };
         if found != expected {
-            wrong.push(format!("{name}: is {found:?}, should be {expected:?}"));
+            failures.push(format!("{name}: is {found:?}, should be {expected:?}"));
         }
     }
-    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
 #[derive(Deserialize)]
@@ -207,7 +207,7 @@ fn timed_replicas(all: Vec<(i64, i32)>) -> Vec<TimedReplicas> {
 
 #[test]
 fn recommendations_are_limited() {
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     for (name, case) in cases::<BehaviorCase>(include_str!("fixtures/autoscaling-behavior.yaml")) {
         let mut history = ScaleHistory {
             recommendations: timed_replicas(case.recommended),
@@ -225,11 +225,11 @@ fn recommendations_are_limited() {
             limit: found.limit.0.to_owned(),
         };
         if found != case.expected {
-            wrong.push(format!("{name}: is {found:?}, should be {:?}", case.expected));
+            failures.push(format!("{name}: is {found:?}, should be {:?}", case.expected));
         }
         assert_eq!(history.recommendations.last(), Some(&(now(), case.recommendation)), "{name}: it is recorded");
     }
-    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
 #[test]
@@ -269,7 +269,7 @@ struct ScheduleCase {
 
 #[test]
 fn schedules() {
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     for (name, case) in cases::<ScheduleCase>(include_str!("fixtures/autoscaling-schedules.yaml")) {
         let zone =
             find_time_zone(&case.zone, &TimeZone::UTC).unwrap_or_else(|| panic!("{name}: no zone {}", case.zone));
@@ -286,10 +286,10 @@ fn schedules() {
         });
         let expected = case.error.map_or(Ok(case.next), Err);
         if found != expected {
-            wrong.push(format!("{name}: {} is {found:?}, should be {expected:?}", case.schedule));
+            failures.push(format!("{name}: {} is {found:?}, should be {expected:?}", case.schedule));
         }
     }
-    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
 fn cron_spec(rules: serde_json::Value) -> CronFederatedHPASpec {
@@ -336,7 +336,7 @@ fn timers_follow_the_clock() {
     assert_eq!(timers.next().map(|next| next.to_string()).as_deref(), Some("2026-03-01T08:00:00Z"));
     assert_eq!(at(&mut timers, "2026-03-01T07:59:59Z"), NOTHING);
     assert_eq!(at(&mut timers, "2026-03-01T08:00:00.2Z"), [due("hour", "2026-03-01T08:00:00Z")]);
-    assert_eq!(at(&mut timers, "2026-03-01T08:00:01Z"), NOTHING, "once");
+    assert_eq!(at(&mut timers, "2026-03-01T08:00:01Z"), NOTHING, "a run is not repeated");
     // Late by less than a period: run once each. The hourly rule has missed several, and its next time is near.
     assert_eq!(at(&mut timers, "2026-03-01T12:30:00Z"), [due("day", "2026-03-01T09:00:00Z")]);
     // Late by several days: missed runs are skipped.

@@ -1,4 +1,4 @@
-//! Which policy claims an unclaimed template.
+//! Choice of the policy that claims an unclaimed template.
 
 use crowsnest_api::policy::PropagationSpec;
 use crowsnest_plan::propagation::choice::{Choice, Policy, choose};
@@ -31,12 +31,12 @@ fn unclaimed_templates() {
     let template = json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "shop", "labels": {"app": "nginx"}}});
     for (name, case) in cases::<ChoiceCase>(include_str!("fixtures/choice.yaml")) {
-        let read = |policy: &PolicyCase| -> PropagationSpec {
+        let read_spec = |policy: &PolicyCase| -> PropagationSpec {
             let mut spec = policy.spec.clone();
             spec["placement"] = json!({});
             serde_json::from_value(spec).unwrap_or_else(|error| panic!("{name}: {error}"))
         };
-        let specs: Vec<PropagationSpec> = case.policies.iter().map(read).collect();
+        let specs: Vec<PropagationSpec> = case.policies.iter().map(read_spec).collect();
         let policies: Vec<Policy<'_>> = case
             .policies
             .iter()

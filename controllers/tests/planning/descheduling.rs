@@ -1,4 +1,4 @@
-//! Which replicas the descheduler removes because they are unschedulable in their cluster.
+//! Removal of replicas by the descheduler, because they are unschedulable in their cluster.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! How many replicas, or sets of components, still fit into a cluster.
+//! Number of replicas, or of sets of components, that still fit into a cluster.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::work::{Component, ReplicaRequirements};
@@ -33,7 +33,7 @@ struct CapacityCase {
 
 #[test]
 fn replicas_that_fit() {
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     for (name, case) in cases::<CapacityCase>(include_str!("fixtures/capacity.yaml")) {
         let mut cluster = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Push"}, "status": case.status});
         if case.status.is_null() {
@@ -49,10 +49,10 @@ fn replicas_that_fit() {
         let facts = nodes.as_deref().map(|nodes| (nodes, &*pods));
         let fits = fits(&cluster, facts, case.requirements.as_ref(), &case.components);
         if fits != Some(case.expected) {
-            wrong.push(format!("{name}: is {fits:?}, should be {}", case.expected));
+            failures.push(format!("{name}: is {fits:?}, should be {}", case.expected));
         }
     }
-    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
 #[derive(Deserialize)]

@@ -80,12 +80,12 @@ impl SchedulingCase {
     }
 
     fn decide(&self) -> (Plan, Report) {
-        let peer = |group: &TestPeer| Peer {
-            affinity_group: group.affinity.clone(),
-            anti_affinity_group: group.anti_affinity.clone(),
-            clusters: group.clusters.clone(),
+        let to_peer = |peer: &TestPeer| Peer {
+            affinity_group: peer.affinity.clone(),
+            anti_affinity_group: peer.anti_affinity.clone(),
+            clusters: peer.clusters.clone(),
         };
-        let peers: Vec<Peer> = self.peers.iter().map(peer).collect();
+        let peers: Vec<Peer> = self.peers.iter().map(to_peer).collect();
         let status: ResourceBindingStatus = serde_json::from_value(json!({
             "schedulerObservingAffinityName": self.affinity, "lastScheduledTime": "2026-01-01T00:00:00Z",
         }))
@@ -115,11 +115,11 @@ pub fn format_plan(plan: &Plan) -> String {
 }
 
 fn check_fixture(fixture: &str) {
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     for (name, case) in cases::<SchedulingCase>(fixture) {
         let (plan, report) = case.decide();
         if format_plan(&plan) != case.expected {
-            wrong.push(format!("{name}: is {:?}, should be {:?}", format_plan(&plan), case.expected));
+            failures.push(format!("{name}: is {:?}, should be {:?}", format_plan(&plan), case.expected));
         }
         let rejected: BTreeMap<String, String> = report
             .terms
@@ -131,10 +131,10 @@ fn check_fixture(fixture: &str) {
             })
             .collect();
         if !case.rejected.is_empty() && rejected != case.rejected {
-            wrong.push(format!("{name}: rejects {rejected:?}"));
+            failures.push(format!("{name}: rejects {rejected:?}"));
         }
     }
-    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
 #[test]

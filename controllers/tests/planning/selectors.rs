@@ -1,4 +1,4 @@
-//! Which clusters an affinity selects, and the precision with which a selector matches a template.
+//! Clusters that an affinity selects, and the precision with which a selector matches a template.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{ClusterAffinity, ResourceSelector};
@@ -25,13 +25,13 @@ fn clusters() {
         "spec": {"syncMode": "Push", "zones": ["z1", "z2", "z3"], "region": "r1", "provider": "p1"},
     }))
     .expect("a cluster");
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     for (name, case) in cases::<AffinityCase>(include_str!("fixtures/affinities.yaml")) {
         if cluster_matches(case.cluster.as_ref().unwrap_or(&default_cluster), &case.affinity) != case.matches {
-            wrong.push(name);
+            failures.push(name);
         }
     }
-    assert!(wrong.is_empty(), "unexpected results: {wrong:#?}");
+    assert!(failures.is_empty(), "unexpected results: {failures:#?}");
 }
 
 #[derive(Deserialize)]

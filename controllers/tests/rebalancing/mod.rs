@@ -69,7 +69,7 @@ async fn a_rebalancer_triggers_bindings_reports_results_and_is_deleted() {
     // A full resync writes nothing.
     env.wait_until_settled().await;
     let before = env.last_writes();
-    env.manager.full_resync().await.unwrap();
+    env.manager.run_full_resync().await.unwrap();
     env.wait_until_settled().await;
     assert_eq!(before, env.last_writes(), "a full resync wrote something");
 

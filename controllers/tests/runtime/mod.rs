@@ -45,7 +45,7 @@ async fn a_registered_controller_has_a_queue_resyncs_and_metrics() {
         env.wait_until_settled().await;
         let changed = env.reconciles("namespace-greeter").await;
         assert_eq!(changed > before, runs, "a change is reconciled with {list}");
-        env.manager.full_resync().await.unwrap();
+        env.manager.run_full_resync().await.unwrap();
         assert_eq!(env.reconciles("namespace-greeter").await > changed, runs, "a full resync reconciles with {list}");
         let series = "controller_runtime_reconcile_total{controller=\"namespace-greeter\",result=\"success\"}";
         assert_eq!(env.metric_sum(series) > 0.0, runs, "it has metrics with {list}");
@@ -92,7 +92,7 @@ async fn a_full_resync_enqueues_keys_of_every_controller() {
     env.wait_for(&env.member("m1"), &deployments, "default", "web", |_| true).await;
     env.wait_until_settled().await;
     let before = env.manager.reconciles();
-    env.manager.full_resync().await.unwrap();
+    env.manager.run_full_resync().await.unwrap();
     env.wait_until_idle().await;
     let after = env.manager.reconciles();
     let idle = CONTROLLERS.iter().map(|controller| controller.name).filter(|name| after[name] == before[name]);

@@ -14,7 +14,7 @@ fn nodes() -> Resource {
     custom("", "v1", "nodes", "Node", false)
 }
 
-/// Creates a node in a member. Its status must be set separately.
+/// Creates a node in a member and then sets its status, which the API server ignores in a create request.
 pub async fn add_node(member: &DynamicClient, name: &str, cpu: &str) {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
     member.create(&nodes(), "", &node).await.unwrap();
@@ -102,7 +102,7 @@ async fn concurrent_workloads_share_the_capacity() {
             scheduled += 1;
         }
     }
-    assert_eq!(scheduled, 1, "two of three CPUs are reserved once");
+    assert_eq!(scheduled, 1, "only one workload with two replicas fits into three CPUs");
     env.stop().await;
 }
 

@@ -275,15 +275,15 @@ impl TestEnv {
 
     /// Waits until all controllers are idle.
     pub async fn wait_until_idle(&self) {
-        tokio::time::timeout(TIMEOUT, self.manager.idle()).await.expect("idle in time");
+        tokio::time::timeout(TIMEOUT, self.manager.wait_until_idle()).await.expect("idle in time");
     }
 
     /// Waits until the cache is up to date, and all controllers are idle.
     pub async fn wait_until_settled(&self) {
         let settling = async {
             loop {
-                self.manager.idle().await;
-                if self.is_collected() && self.manager.idle().now_or_never().is_some() {
+                self.manager.wait_until_idle().await;
+                if self.is_collected() && self.manager.wait_until_idle().now_or_never().is_some() {
                     return;
                 }
                 tokio::time::sleep(POLL).await;

@@ -78,7 +78,7 @@ impl Searcher {
         timeout: Duration,
     ) -> Result<MatchingObjects, Error> {
         let deadline = Instant::now() + timeout;
-        self.searchable_at(as_of, deadline).await?;
+        self.wait_until_seq_is_searchable(as_of, deadline).await?;
         let sources = self.sources(caller, deadline.saturating_duration_since(Instant::now())).await;
         let planning_context = self.planning_context(&sources.context.permissions.lock());
         let matches = plan(&query.0, &planning_context).matches;
@@ -108,7 +108,7 @@ impl Searcher {
         timeout: Duration,
     ) -> Result<BTreeMap<ClusterName, u128>, Error> {
         let deadline = Instant::now() + timeout;
-        self.searchable_at(as_of, deadline).await?;
+        self.wait_until_seq_is_searchable(as_of, deadline).await?;
         let mut permissions = self.permissions_of(caller, deadline).await;
         let clusters = self.inner.cache.fleet.cluster_names().into_iter();
         let digest = |cluster: ClusterName| permissions.digest(&cluster).map(|digest| (cluster, digest));
@@ -116,7 +116,7 @@ impl Searcher {
     }
 
     /// Waits until searches find a change and the rules up to it are applied.
-    async fn searchable_at(&self, seq: Seq, deadline: Instant) -> Result<(), Error> {
+    async fn wait_until_seq_is_searchable(&self, seq: Seq, deadline: Instant) -> Result<(), Error> {
         let (mut searchable, mut applied) = (self.searchable(), self.applied_seq());
         let both = async {
             let is_searchable = searchable.wait_for(|reached| *reached >= seq).await.is_ok();

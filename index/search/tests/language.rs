@@ -130,59 +130,61 @@ struct Case(StdRng);
 impl Case {
     fn text(&mut self) -> String {
         match self.0.random_range(0..10) {
-            0 => self.bytes(),
-            1 => self.characters(),
-            2 => self.nested(),
-            3 => self.repeated(),
-            4 => self.broken(),
-            _ => self.pieces(),
+            0 => self.random_bytes(),
+            1 => self.random_characters(),
+            2 => self.nested_text(),
+            3 => self.repeated_pieces(),
+            4 => self.broken_query(),
+            _ => self.random_pieces(),
         }
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    fn random_below(&mut self, limit: usize) -> usize {
         self.0.random_range(0..limit)
     }
 
-    fn pieces(&mut self) -> String {
-        let many = self.below(24);
+    fn random_pieces(&mut self) -> String {
+        let many = self.random_below(24);
         (0..many).map(|_| *PIECES.choose(&mut self.0).unwrap()).collect()
     }
 
-    fn bytes(&mut self) -> String {
-        let many = self.below(200);
+    fn random_bytes(&mut self) -> String {
+        let many = self.random_below(200);
         let bytes: Vec<u8> = (0..many).map(|_| self.0.random()).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    fn characters(&mut self) -> String {
-        let many = self.below(200);
+    fn random_characters(&mut self) -> String {
+        let many = self.random_below(200);
         (0..many).filter_map(|_| char::from_u32(self.0.random_range(0..0x11_0000))).collect()
     }
 
     /// Nesting far deeper than the limit.
-    fn nested(&mut self) -> String {
-        let (open, inner) =
-            (*["(", "NOT ", "-(", "has.event(", "a OR (", "! ", "[", "{"].choose(&mut self.0).unwrap(), self.pieces());
-        let many = self.below(2_000);
-        let closed = self.below(2_000);
+    fn nested_text(&mut self) -> String {
+        let (open, inner) = (
+            *["(", "NOT ", "-(", "has.event(", "a OR (", "! ", "[", "{"].choose(&mut self.0).unwrap(),
+            self.random_pieces(),
+        );
+        let many = self.random_below(2_000);
+        let closed = self.random_below(2_000);
         format!("{}{inner}{}", open.repeat(many), ")".repeat(closed))
     }
 
     /// Repetition that is sometimes longer than the limit.
-    fn repeated(&mut self) -> String {
-        let piece = self.pieces();
-        let many = self.below(400);
+    fn repeated_pieces(&mut self) -> String {
+        let piece = self.random_pieces();
+        let many = self.random_below(400);
         piece.repeat(many)
     }
 
     /// A valid query with a random replacement in it.
-    fn broken(&mut self) -> String {
+    fn broken_query(&mut self) -> String {
         let mut text: Vec<char> =
             "kind:deploy (ns:shop OR label:app=web) -image:/ngin.x/i restarts:>3 at:now-1h sort:-name limit:10"
                 .chars()
                 .collect();
-        for _ in 0..=self.below(6) {
-            let at = self.below(text.len());
+        for _ in 0..=self.random_below(6) {
+            let at = self.random_below(text.len());
             let replaced = PIECES.choose(&mut self.0).unwrap().chars();
             text.splice(at..=at, replaced);
         }

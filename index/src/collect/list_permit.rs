@@ -28,8 +28,8 @@ impl ListPermit {
         Ok(permit)
     }
 
-    /// Acquires the permits if they are not held or have expired. Expired ones are released first, so that waiting
-    /// lists come before this one.
+    /// Acquires the permits if they are not held or have expired. Expired ones are released first, so that other
+    /// lists that wait acquire them before this one.
     pub async fn renew(&mut self) -> Result<(), Error> {
         if self.permits.is_some() && Instant::now() < self.expires_at {
             return Ok(());

@@ -318,7 +318,7 @@ impl Collector {
             progress.advance(version);
         }
         if !late.is_empty() {
-            // Late writes are compared with the stored objects.
+            // Waits until the preceding writes are stored, because late ones are compared with the stored objects.
             self.send_and_wait(Vec::new(), Progress::default()).await?;
         }
         let position = progress.position.as_deref().unwrap_or_default();

@@ -69,7 +69,7 @@ impl Exporter {
         let parts = self.count_parts(session, index).await?;
         for number in 0..parts {
             let part = Part { number, count: parts };
-            let mut selected = self.selected_objects(session, index, part).await?;
+            let mut selected = self.read_selected_objects(session, index, part).await?;
             let comparison = IndexComparison { session, index, part, clusters: &clusters, latest };
             self.delete_unselected(&comparison, &mut selected, failures).await?;
             self.write_selected(&comparison, selected, failures).await?;
@@ -86,7 +86,12 @@ impl Exporter {
         Ok(u128::from(records.div_ceil(self.options.max_compared_uids.max(1) as u64).max(1)))
     }
 
-    async fn selected_objects(&self, session: &Session, index: &str, part: Part) -> Result<SelectedPart, ExportError> {
+    async fn read_selected_objects(
+        &self,
+        session: &Session,
+        index: &str,
+        part: Part,
+    ) -> Result<SelectedPart, ExportError> {
         let mut selected = SelectedPart::new();
         for (key, namespaces) in session.selection.collections_in(index) {
             let mut scan =
@@ -156,7 +161,7 @@ impl Exporter {
                 let kind = Arc::clone(&record.kind);
                 (comparison.index.to_owned(), ObjectChange { seq, key, kind, uid, object: Some(object) })
             });
-            for (index, changes) in self.documents(changes.collect(), comparison.session.epochs.last).await? {
+            for (index, changes) in self.create_documents(changes.collect(), comparison.session.epochs.last).await? {
                 self.send(&index, changes, failures).await?;
             }
         }

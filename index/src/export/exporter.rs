@@ -336,7 +336,7 @@ impl Exporter {
         if selected.is_empty() {
             return Ok(());
         }
-        for (index, changes) in self.documents(selected, session.epochs.last).await? {
+        for (index, changes) in self.create_documents(selected, session.epochs.last).await? {
             self.send(&index, changes, failures).await?;
         }
         Ok(())
@@ -344,7 +344,7 @@ impl Exporter {
 
     /// Creates the documents of changes, by index, on blocking threads. An object that cannot be converted becomes
     /// a dead letter.
-    pub(super) async fn documents(
+    pub(super) async fn create_documents(
         &self,
         changes: Vec<(String, ObjectChange)>,
         epoch: u64,
@@ -354,7 +354,7 @@ impl Exporter {
             let mut by_index: BTreeMap<String, Vec<DocumentChange>> = BTreeMap::new();
             let mut unreadable = Vec::new();
             for (index, change) in changes {
-                match document_change(&source, change, epoch) {
+                match convert_change(&source, change, epoch) {
                     Ok(change) => by_index.entry(index).or_default().push(change),
                     Err(letter) => unreadable.push(letter),
                 }
@@ -465,7 +465,8 @@ impl DeliveryObserver for DeliveryCounter<'_> {
     }
 }
 
-fn document_change(source: &Source, change: ObjectChange, epoch: u64) -> Result<DocumentChange, DeadLetter> {
+/// Creates the document of a change; a dead letter if its object cannot be converted.
+fn convert_change(source: &Source, change: ObjectChange, epoch: u64) -> Result<DocumentChange, DeadLetter> {
     let ObjectChange { seq, key, uid, object, .. } = change;
     let body: Result<Option<Vec<u8>>, Box<dyn std::error::Error>> =
         object.map(|object| Ok(encode_document(&source.redact(object)?)?)).transpose();

@@ -175,7 +175,7 @@ impl Cache {
     }
 
     /// Documents of selected objects, by uid.
-    fn expected(&self, selected: &Selection) -> BTreeMap<String, Value> {
+    fn expected_documents(&self, selected: &Selection) -> BTreeMap<String, Value> {
         let chosen = |((name, uid), object): (&(String, String), &Value)| {
             let namespace = object["metadata"]["namespace"].as_str().unwrap();
             selected.index_of(&key(name, object), namespace)?;
@@ -189,7 +189,7 @@ impl Cache {
     async fn assert_equal(&self, node: &Node, running: &RunningExport) {
         running.wait_until_caught_up().await;
         let selected = running.selection.borrow().clone();
-        assert_eq!(documents(node), self.expected(&selected), "{:?}", running.exporter.progress());
+        assert_eq!(read_documents(node), self.expected_documents(&selected), "{:?}", running.exporter.progress());
     }
 }
 
@@ -226,7 +226,7 @@ impl RunningExport {
 }
 
 /// All documents of Karmada's indices, by id.
-fn documents(node: &Node) -> BTreeMap<String, Value> {
+fn read_documents(node: &Node) -> BTreeMap<String, Value> {
     node.request("POST", "/kubernetes-*/_refresh", "");
     let response = node.request("POST", "/kubernetes-*/_search?size=10000", r#"{"query":{"match_all":{}}}"#);
     let hits = response["hits"]["hits"].as_array().unwrap().iter();
@@ -273,7 +273,7 @@ async fn documents_follow_the_store(node: &Node) {
     cache.put_pods("m2", 0..3, 1).await;
     let running = cache.export(node, selection(&["m1"])).await;
     cache.assert_equal(node, &running).await;
-    let text = format!("{:?}", documents(node));
+    let text = format!("{:?}", read_documents(node));
     assert!(text.contains("secret-s") && !text.contains("aHVudGVyMg") && !text.contains("password"), "{text}");
     let mapping = node.request("GET", "/kubernetes-pod/_mapping", "");
     let properties = &mapping["kubernetes-pod"]["mappings"]["properties"];
@@ -316,8 +316,8 @@ async fn selections_change(node: &Node) {
         node.request("PUT", &format!("/kubernetes-pod/_doc/{id}"), &body.to_string());
     }
     running.select(selection(&["m1"])).await;
-    let found = documents(node);
-    let mut expected = cache.expected(&selection(&["m1"]));
+    let found = read_documents(node);
+    let mut expected = cache.expected_documents(&selection(&["m1"]));
     expected.extend([("other".to_owned(), foreign("elsewhere")), ("none".to_owned(), json!({}))]);
     assert_eq!(found, expected);
     for id in ["other", "none"] {
@@ -337,7 +337,7 @@ async fn selections_change(node: &Node) {
     running.selection.send_replace(Arc::default());
     running.wait_until("cleaned", |progress| progress.state == ExportState::Cleaned).await;
     running.task.await.unwrap();
-    assert_eq!((documents(node), aliases(node)), (BTreeMap::new(), BTreeSet::new()));
+    assert_eq!((read_documents(node), aliases(node)), (BTreeMap::new(), BTreeSet::new()));
     assert!(cache.store.facts("export/engine/").await.unwrap().is_empty());
 }
 
@@ -357,9 +357,9 @@ async fn a_lost_store_is_replaced(node: &Node) {
     after.put("m1", &[secret("s")]).await;
     let running = after.export(node, selection(&["m1", "m2"])).await;
     running.wait_until_caught_up().await;
-    let mut expected = after.expected(&selection(&["m1", "m2"]));
-    expected.extend(before.expected(&selection(&["m2"])));
-    assert_eq!(documents(node), expected, "documents of a cluster that has not been read stay");
+    let mut expected = after.expected_documents(&selection(&["m1", "m2"]));
+    expected.extend(before.expected_documents(&selection(&["m2"])));
+    assert_eq!(read_documents(node), expected, "documents of a cluster that has not been read stay");
     let comparisons = running.exporter.progress().comparisons;
     after.put_pods("m2", 4..6, 2).await;
     after.put("m2", &[secret("t")]).await;
@@ -398,7 +398,7 @@ async fn refused_and_lost_documents(node: &Node) {
     let progress = running.wait_until("refused", |progress| progress.dead_letters.len() == 2).await;
     assert!(progress.dead_letters[0].reason.contains("parsing"), "{progress:?}");
     running.wait_until_caught_up().await;
-    assert_eq!(documents(node).into_keys().collect::<Vec<_>>(), ["plain"]);
+    assert_eq!(read_documents(node).into_keys().collect::<Vec<_>>(), ["plain"]);
     running.stop().await;
     cache.objects.retain(|(_, uid), _| uid != "plain");
     let write = RecordWrite::Delete { namespace: "a".into(), name: "plain".into(), resource_version: String::new() };
@@ -411,5 +411,5 @@ async fn refused_and_lost_documents(node: &Node) {
     running.wait_until_caught_up().await;
     let stopped = running.stop().await;
     assert_eq!((stopped.comparisons, stopped.deleted), (1, 1), "{stopped:?}");
-    assert!(documents(node).is_empty());
+    assert!(read_documents(node).is_empty());
 }

@@ -67,7 +67,7 @@ impl Claims {
         Self::new(LocalClaims::Everything)
     }
 
-    /// For a replica without claims.
+    /// Claims of a replica that has not claimed a cluster yet.
     pub fn none() -> Self {
         Self::new(LocalClaims::Some(Arc::default()))
     }

@@ -62,7 +62,7 @@ pub(crate) fn plan(
         }
         let holder = view.claims.get(cluster).and_then(|(holder, _)| holder.as_deref());
         match holder {
-            // Already claimed, or only in the database: claim it again.
+            // A claim that is held in the database but not by this process is taken again.
             Some(holder) if holder == me => {
                 if !local_claims.contains_key(cluster) || plan.lost.contains(cluster) {
                     plan.take.insert(cluster.clone());

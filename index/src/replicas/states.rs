@@ -13,9 +13,11 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Polling interval without notifications, and minimum interval between two reads.
+/// Interval of reads without notifications.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum interval between two reads.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(200);
+/// Stale reason of the collections of a cluster that no live replica collects.
 const NO_COLLECTOR: &str = "no replica currently collects it";
 
 pub(crate) struct SharedStates {
@@ -46,9 +48,9 @@ impl SharedStates {
 
     /// Runs until stopped; an outage only causes a delay.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), Error> {
-        let mut version = self.states.version();
+        let mut state_changes = self.states.version();
         loop {
-            version.borrow_and_update();
+            state_changes.borrow_and_update();
             let synchronization = async {
                 self.write_local_states().await?;
                 self.read_remote_states().await
@@ -59,7 +61,7 @@ impl SharedStates {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = self.commit_notify.notified() => {}
-                changed = version.changed() => if changed.is_err() { return Ok(()) },
+                changed = state_changes.changed() => if changed.is_err() { return Ok(()) },
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
             tokio::select! {

@@ -75,11 +75,11 @@ struct HeaderColumn<'a> {
 const REDACTED: &str = r#""redacted":true}"#;
 
 /// The record in a row that begins with [`COLUMNS`].
-pub(super) fn decode_record(from: &impl Columns, target: &Target) -> Result<Record, Error> {
+pub(super) fn decode_record(row: &impl Columns, target: &Target) -> Result<Record, Error> {
     let fail = |e| Error::store("has an invalid row", e);
-    let text = |column: usize| from.text(column).map_err(fail);
-    let number = |column: usize| from.number(column).map_err(fail);
-    let optional_number = |column: usize| from.optional_number(column).map_err(fail);
+    let text = |column: usize| row.text(column).map_err(fail);
+    let number = |column: usize| row.number(column).map_err(fail);
+    let optional_number = |column: usize| row.optional_number(column).map_err(fail);
     let (header, namespace, name) = (text(9)?, text(10)?, text(11)?);
     let invalid_labels =
         |source| Error::Decode { object: format!("labels of {} {namespace}/{name}", target.key), source };
@@ -102,10 +102,10 @@ pub(super) fn decode_record(from: &impl Columns, target: &Target) -> Result<Reco
 }
 
 /// The body in a row that begins with [`OBJECT_COLUMNS`].
-pub(super) fn decode_body(from: &impl Columns) -> Result<CompressedBody, Error> {
+pub(super) fn decode_body(row: &impl Columns) -> Result<CompressedBody, Error> {
     let fail = |e| Error::store("has an invalid row", e);
-    let dictionary = from.number(13).map_err(fail)? as u32;
-    Ok(CompressedBody { dictionary, bytes: from.bytes(14).map_err(fail)?.to_vec() })
+    let dictionary = row.number(13).map_err(fail)? as u32;
+    Ok(CompressedBody { dictionary, bytes: row.bytes(14).map_err(fail)?.to_vec() })
 }
 
 /// Encodes the columns (labels, header) of a draft.

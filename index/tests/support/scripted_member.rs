@@ -25,23 +25,30 @@ pub struct CollectorRequest {
     /// The watch requests initial events.
     pub initial: bool,
     pub limit: usize,
+    /// `continue` of a list.
     pub token: String,
+    /// `resourceVersion` from which a watch starts.
     pub from: String,
+    /// `timeoutSeconds` of a watch.
     pub seconds: u64,
     /// Number of earlier requests that were passed to the script.
     pub nth: usize,
 }
 
+/// A scripted response.
 pub enum Reply {
+    /// A status code and a JSON body.
     Json(u16, Value),
-    /// With a content type.
+    /// A successful response with this content type and body.
     Text(&'static str, String),
+    /// Lines of a watch, and how the stream ends.
     Lines(Vec<String>, StreamEnd),
-    /// An endless repetition.
+    /// A stream that repeats the text until the client closes it.
     Endless(String),
-    /// With a Retry-After of an hour.
-    Later(u16),
-    Never,
+    /// An error status with a `Retry-After` of an hour.
+    RetryLater(u16),
+    /// No response; the connection stays open.
+    NoResponse,
 }
 
 pub enum StreamEnd {
@@ -52,7 +59,7 @@ pub enum StreamEnd {
     Cut,
 }
 
-/// None: the correct response.
+/// Chooses the response to a request; None for the correct one.
 pub type Script = fn(&CollectorRequest) -> Option<Reply>;
 
 #[derive(Debug, Clone)]
@@ -106,7 +113,7 @@ impl ScriptedMember {
         create(control_plane, cluster).await;
     }
 
-    /// Applies from now on; open watches are closed, so that new requests are made.
+    /// Applies a script, and a state unless it is None, from now on. Open watches are closed, so that new requests are made.
     pub fn set_script(&self, state: Option<MemberState>, script: Script) {
         if let Some(state) = state {
             *self.shared.state.lock().unwrap() = state;
@@ -137,7 +144,7 @@ async fn handle_request(
         let script = *shared.script.lock().unwrap();
         request.nth = shared.scripted_requests.fetch_add(1, Ordering::SeqCst);
         return match script(&request) {
-            Some(Reply::Never) => std::future::pending().await,
+            Some(Reply::NoResponse) => std::future::pending().await,
             Some(reply) => respond(reply, &shared, None),
             None => {
                 let state = shared.state.lock().unwrap().clone();
@@ -180,14 +187,14 @@ fn respond(reply: Reply, shared: &Shared, seconds: Option<u64>) -> Response {
     match reply {
         Reply::Json(status, value) => json(status).body(Body::from(value.to_string())),
         Reply::Text(kind, text) => Response::builder().header(CONTENT_TYPE, kind).body(Body::from(text)),
-        Reply::Later(status) => {
+        Reply::RetryLater(status) => {
             let status_body = json!({"kind": "Status", "code": status, "message": "too busy"});
             json(status).header("Retry-After", "3600").body(Body::from(status_body.to_string()))
         }
-        Reply::Lines(lines, then) => {
+        Reply::Lines(lines, end) => {
             let lines = stream::iter(lines).map(line);
             let rest = stream::once(async move {
-                match then {
+                match end {
                     StreamEnd::Close => {}
                     StreamEnd::Hold => {
                         let limit = Duration::from_secs(seconds.unwrap_or(3600));
@@ -207,7 +214,7 @@ fn respond(reply: Reply, shared: &Shared, seconds: Option<u64>) -> Response {
             });
             json(200).body(Body::from_stream(again))
         }
-        Reply::Never => unreachable!("no response is sent"),
+        Reply::NoResponse => unreachable!("no response is sent"),
     }
     .unwrap()
 }

@@ -49,18 +49,18 @@ impl Connection {
         rules: EndpointRules,
     ) -> Result<Self, Error> {
         let cluster = spec.cluster.clone();
-        let unusable =
+        let endpoint_error =
             |reason: String| Error::Endpoint { cluster: cluster.clone(), endpoint: spec.endpoint.to_string(), reason };
-        rules.check_scheme(&spec.endpoint).map_err(unusable)?;
+        rules.check_scheme(&spec.endpoint).map_err(endpoint_error)?;
         let mut config = kube::Config::new(spec.endpoint.clone());
         config.accept_invalid_certs = spec.insecure_skip_tls_verification;
         if let Some(pem) = &spec.ca_bundle {
             let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-            let certificates = certificates.map_err(|e| unusable(format!("caBundle: {e}")))?;
+            let certificates = certificates.map_err(|e| endpoint_error(format!("caBundle: {e}")))?;
             config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
         }
         let tls = |config: &kube::Config| -> Result<Arc<rustls::ClientConfig>, Error> {
-            let mut tls = tls::kube_client_config(config).map_err(|e| unusable(e.to_string()))?;
+            let mut tls = tls::kube_client_config(config).map_err(|e| endpoint_error(e.to_string()))?;
             tls.alpn_protocols = vec![b"http/1.1".to_vec()];
             Ok(Arc::new(tls))
         };
@@ -73,7 +73,8 @@ impl Connection {
         let dialer = Dialer::new(spec.endpoint.clone(), member_tls, proxy, connect_timeout)?;
         let dialer = dialer.with_rules(rules).with_route(spec.route, tunnels, &spec.cluster)?;
         let request_counter = requests.layer(spec.endpoint.authority().map(|host| host.as_str()).unwrap_or_default());
-        let client = client(&config, dialer.clone(), spec.token.as_ref(), request_counter).map_err(unusable)?;
+        let client =
+            build_client(&config, dialer.clone(), spec.token.as_ref(), request_counter).map_err(endpoint_error)?;
         Ok(Self { spec: Arc::new(spec), dialer, client })
     }
 
@@ -104,7 +105,7 @@ impl Connection {
 }
 
 /// Builds a client without retries and rate limit, because each caller has its own backoff.
-fn client(
+fn build_client(
     config: &kube::Config,
     dialer: Dialer,
     token: Option<&Token>,
@@ -118,7 +119,7 @@ fn client(
         }
         None => None,
     };
-    let hyper = hyper_util::client::legacy::Builder::new(hyper_util::rt::TokioExecutor::new())
+    let http_client = hyper_util::client::legacy::Builder::new(hyper_util::rt::TokioExecutor::new())
         .pool_idle_timeout(Duration::from_secs(60))
         .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
         .build::<_, Body>(dialer);
@@ -133,6 +134,6 @@ fn client(
             user_agent::set(request.headers_mut());
             request
         })
-        .service(hyper);
+        .service(http_client);
     Ok(Client::new(service, "default"))
 }

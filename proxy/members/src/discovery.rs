@@ -390,9 +390,10 @@ mod tests {
         let (tag, recorded) = (Arc::clone(tag), Arc::clone(&log));
         let service = tower::service_fn(move |request: Request<Body>| {
             let (tag, path) = (*tag.lock(), request.uri().path().to_owned());
-            let known = request.headers().get(header::IF_NONE_MATCH).is_some_and(|known| known == tag);
-            let legacy = LEGACY.iter().find(|(known, _)| *known == path).map(|(_, text)| *text).unwrap_or_default();
-            let response = match (aggregated, known) {
+            let is_current = request.headers().get(header::IF_NONE_MATCH).is_some_and(|etag| etag == tag);
+            let legacy =
+                LEGACY.iter().find(|(legacy_path, _)| *legacy_path == path).map(|(_, text)| *text).unwrap_or_default();
+            let response = match (aggregated, is_current) {
                 (true, true) => Response::builder().status(304).body(Body::empty()),
                 (true, false) => {
                     Response::builder().header(header::ETAG, tag).body(AGGREGATED.as_bytes().to_vec().into())

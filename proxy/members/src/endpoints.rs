@@ -81,11 +81,11 @@ impl Service<Name> for Resolver {
 }
 
 /// Returns the addresses of a name, or an error if one of them is not allowed. Has no side effects.
-fn check_addresses(rules: EndpointRules, name: &str, found: Vec<SocketAddr>) -> std::io::Result<Vec<SocketAddr>> {
-    let local = found.iter().find_map(|address| Some((address.ip(), local_kind(address.ip())?)));
+fn check_addresses(rules: EndpointRules, name: &str, addresses: Vec<SocketAddr>) -> std::io::Result<Vec<SocketAddr>> {
+    let local = addresses.iter().find_map(|address| Some((address.ip(), local_kind(address.ip())?)));
     match local.filter(|_| !rules.allow_local) {
         Some((address, kind)) => Err(std::io::Error::other(format!("{name} resolves to {}", refusal(address, kind)))),
-        None => Ok(found),
+        None => Ok(addresses),
     }
 }
 

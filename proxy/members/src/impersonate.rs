@@ -83,12 +83,12 @@ fn impersonated_groups(caller: &UserInfo) -> Vec<&str> {
     let groups = caller.groups.iter().map(String::as_str).filter(|group| !OWN_GROUPS.contains(group));
     let groups: Vec<&str> = groups.collect();
     let Some((namespace, _)) = parse_service_account_user(&caller.name) else { return groups };
-    let own = |group: &str| {
+    let is_own_group = |group: &str| {
         group
             .strip_prefix("system:serviceaccounts")
             .is_some_and(|rest| rest.is_empty() || rest.strip_prefix(':') == Some(namespace))
     };
-    if groups.iter().all(|group| own(group)) { Vec::new() } else { groups }
+    if groups.iter().all(|group| is_own_group(group)) { Vec::new() } else { groups }
 }
 
 #[cfg(test)]

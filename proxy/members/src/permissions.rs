@@ -158,7 +158,7 @@ mod tests {
     use rstest::rstest;
 
     fn served() -> ApiResources {
-        let one = |group: &str, resource: &str| ApiResource {
+        let api_resource = |group: &str, resource: &str| ApiResource {
             gvr: Gvr::new(group, "v1", resource),
             kind: String::new(),
             singular: String::new(),
@@ -177,7 +177,10 @@ mod tests {
             ("batch", "jobs"),
             ("apps", "deployments"),
         ];
-        ApiResources { resources: all.map(|(group, resource)| one(group, resource)).into(), stale: BTreeSet::new() }
+        ApiResources {
+            resources: all.map(|(group, resource)| api_resource(group, resource)).into(),
+            stale: BTreeSet::new(),
+        }
     }
 
     #[rstest]

@@ -137,10 +137,10 @@ async fn wait_for_namespace_deletion(
     timeout: Duration,
 ) -> Result<(), Error> {
     let namespaces: Api<Namespace> = Api::all(control_plane.clone());
-    let execution = execution_namespace(name);
-    match wait::until(&namespaces, execution.as_str(), timeout, |namespace| namespace.is_none()).await? {
+    let namespace = execution_namespace(name);
+    match wait::until(&namespaces, namespace.as_str(), timeout, |namespace| namespace.is_none()).await? {
         Some(_) => Ok(()),
-        None => Err(Error::finalizers_remain(format!("namespace {}", execution.as_str()), timeout)),
+        None => Err(Error::finalizers_remain(format!("namespace {}", namespace.as_str()), timeout)),
     }
 }
 

@@ -111,13 +111,13 @@ impl Item {
             return;
         }
         let head = json!({"kind": kind, "apiVersion": api_version}).to_string();
-        let rest = self.body.split_off(1);
+        let members = self.body.split_off(1);
         self.body = head.into_bytes();
         self.body.pop();
-        if rest != b"}" {
+        if members != b"}" {
             self.body.push(b',');
         }
-        self.body.extend_from_slice(&rest);
+        self.body.extend_from_slice(&members);
     }
 
     pub fn from_object(cluster: &ClusterName, object: &RawValue) -> Self {
@@ -139,7 +139,7 @@ mod tests {
         document.into_items(&ClusterName::parse("m1").unwrap(), columns)
     }
 
-    fn encoded(item: &Item, shape: Shape, heading: &mut Heading) -> Value {
+    fn encode(item: &Item, shape: Shape, heading: &mut Heading) -> Value {
         serde_json::from_slice(&item.encode(shape, heading, Some("v")).unwrap()).unwrap()
     }
 
@@ -153,7 +153,7 @@ mod tests {
         let items = items(&list, &mut Arc::default());
         assert_eq!(items[0].own_version().as_deref(), Some("7"));
         expected["metadata"] = json!({"name": "a", "resourceVersion": "v", "annotations": {ANNOTATION: "m1"}});
-        assert_eq!(encoded(&items[0], Shape::Objects(form), &mut Heading::default()), expected);
+        assert_eq!(encode(&items[0], Shape::Objects(form), &mut Heading::default()), expected);
     }
 
     #[test]
@@ -164,10 +164,10 @@ mod tests {
         let (mut columns_so_far, mut heading) = (Arc::default(), Heading::default());
         for columns in [columns, Value::Null] {
             let items = items(&json!({"columnDefinitions": columns, "rows": [row]}), &mut columns_so_far);
-            let row = encoded(&items[0], Shape::Table(Include::Metadata.into()), &mut heading);
+            let row = encode(&items[0], Shape::Table(Include::Metadata.into()), &mut heading);
             assert_eq!(row["cells"], json!(["a", "m1", 1]));
             assert_eq!(row["object"]["metadata"]["annotations"], json!({ANNOTATION: "m1"}));
-            let row = encoded(&items[0], Shape::Table(Include::None.into()), &mut heading);
+            let row = encode(&items[0], Shape::Table(Include::None.into()), &mut heading);
             assert_eq!(row, json!({"cells": ["a", "m1", 1], "object": null}));
         }
         let names: Vec<Value> =

@@ -57,7 +57,7 @@ impl Proxy {
                 self.watch_all_clusters(&native, &query, collection).await
             }
             _ if !native.name.is_empty() => {
-                let owner = native.only_one(self.find_owners(caller, &native).await?, |owner| owner.name())?;
+                let owner = native.require_only_one(self.find_owners(caller, &native).await?, |owner| owner.name())?;
                 self.forward_to_owner(&owner, caller, &native, verb, path, request).await
             }
             Verb::List => {

@@ -106,7 +106,7 @@ struct MergedWatch {
     /// UIDs of the watched members. Updates of other feeds are dropped.
     members: BTreeMap<ClusterName, String>,
     /// Members from which at least one object was sent, although `position` may not include them yet.
-    sent: BTreeSet<ClusterName>,
+    sent_members: BTreeSet<ClusterName>,
     /// Members whose current objects have to be sent before the bookmark that ends the initial events.
     pending: BTreeSet<ClusterName>,
     /// True if the bookmark that ends the initial events has not been sent yet.
@@ -156,7 +156,7 @@ impl Proxy {
             is_initial_bookmark_pending: query.flag(INITIAL_EVENTS) && bookmarks.is_some(),
             position: start_position.since,
             feeds: FuturesUnordered::new(),
-            sent: BTreeSet::new(),
+            sent_members: BTreeSet::new(),
             stopping: self.inner.stopping.clone(),
             has_ended: false,
             collection,
@@ -293,7 +293,7 @@ impl MergedWatch {
             merged_heading.columns = heading.columns;
         }
         if !items.is_empty() {
-            self.sent.insert(cluster.clone());
+            self.sent_members.insert(cluster.clone());
         }
         // A client of a streaming list resumes only after the bookmark, so each object has its version in a list.
         // Any other client may resume from any event, so each event has the version of the watch.
@@ -314,7 +314,7 @@ impl MergedWatch {
 
     /// True if the client may have objects of a member.
     fn is_known(&self, cluster: &ClusterName) -> bool {
-        self.position.includes(cluster.as_str()) || self.sent.contains(cluster)
+        self.position.includes(cluster.as_str()) || self.sent_members.contains(cluster)
     }
 
     fn handle_member_change(&mut self, change: &MemberChange, out: &mut Vec<u8>) {

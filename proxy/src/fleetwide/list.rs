@@ -148,13 +148,13 @@ impl Proxy {
 
     /// Reads the object of this name that is in view. Fails if there is none or more than one.
     pub(super) async fn find_only_object(&self, view: &View, native: &NativePath) -> Result<Object, Error> {
-        let mut found = Vec::new();
+        let mut objects = Vec::new();
         for object in self.find_all_named(view, native).await? {
             if view.shows(&object.record)? {
-                found.push(object);
+                objects.push(object);
             }
         }
-        native.only_one(found, |object| object.record.key.cluster())
+        native.require_only_one(objects, |object| object.record.key.cluster())
     }
 
     /// Reads all objects of this name in the view's clusters, including those that are not in view.

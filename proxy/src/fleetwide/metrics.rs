@@ -86,7 +86,7 @@ impl Proxy {
                 self.list_usage(UsageListRequest { kind, members, missing, identity, path, fields, query, shape }).await
             }
             Verb::Get => {
-                let owner = native.only_one(self.find_owners(caller, native).await?, |owner| owner.name())?;
+                let owner = native.require_only_one(self.find_owners(caller, native).await?, |owner| owner.name())?;
                 self.forward_to_member(&owner, caller, path, request, None).await
             }
             _ => Err(Error::MethodNotAllowed),

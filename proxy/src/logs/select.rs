@@ -133,22 +133,22 @@ impl LogFilter {
 
     /// The search for the pods. `query` is the caller's query, which may return other pods than those that match it
     /// (`select:pod`); then only [`LogFilter::matches`] filters.
-    fn search(&self, query: Search) -> Search {
-        let mut all = vec![query.filter];
+    fn search_for_pods(&self, query: Search) -> Search {
+        let mut conditions = vec![query.filter];
         if query.output.select.is_none() {
-            all.insert(0, field_expression("kind", false, vec![Pattern::Word("pod".to_owned())]));
-            all.extend(any_name("namespace", self.namespaces.iter().map(String::as_str)));
-            all.extend(any_name("cluster", self.clusters.iter().map(ClusterName::as_str)));
+            conditions.insert(0, field_expression("kind", false, vec![Pattern::Word("pod".to_owned())]));
+            conditions.extend(any_name("namespace", self.namespaces.iter().map(String::as_str)));
+            conditions.extend(any_name("cluster", self.clusters.iter().map(ClusterName::as_str)));
             let name = self.pod.as_ref().map(Regex::as_str).filter(|source| is_supported_by_search(source));
             let name = name.map(|source| Pattern::Regex { source: source.to_owned(), ignore_case: false });
-            all.extend(name.map(|pattern| field_expression("name", false, vec![pattern])));
+            conditions.extend(name.map(|pattern| field_expression("name", false, vec![pattern])));
             let labels = self.labels.as_ref().filter(|selector| !selector.is_empty());
             let labels = labels.and_then(|selector| parse(&format!("label:\"{selector}\""), &Limits::default()).ok());
-            all.extend(labels.filter(|query| query.notices.is_empty()).map(|query| query.filter));
+            conditions.extend(labels.filter(|query| query.notices.is_empty()).map(|query| query.filter));
         }
         let Output { select, depth, scope, timeout, .. } = query.output;
         let output = Output { select, depth, scope, timeout, ..Output::default() };
-        Search { filter: Expr::and(all), output, notices: Vec::new() }
+        Search { filter: Expr::and(conditions), output, notices: Vec::new() }
     }
 }
 
@@ -280,7 +280,7 @@ impl ParameterParser {
                 Some(other) => Err(format!("only pods have logs; use select:pod instead of select:{other}")),
             }
         });
-        filter.search(query.unwrap_or_default())
+        filter.search_for_pods(query.unwrap_or_default())
     }
 
     fn start(&mut self, now: Timestamp) -> LogStart {

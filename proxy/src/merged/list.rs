@@ -106,7 +106,7 @@ pub struct Listing<S: Source> {
     /// Remaining limit of the page after the objects that were read; `None` means no limit.
     remaining: Option<usize>,
     /// Set once everything was read: the first part of the next page, if there is one.
-    rest: Option<Option<Part>>,
+    next_page_part: Option<Option<Part>>,
     /// True once an item has been written, so that further ones follow a comma.
     has_items: bool,
     has_started: bool,
@@ -134,7 +134,7 @@ impl<S: Source> Listing<S> {
             ahead: VecDeque::new(),
             ready: Vec::new().into_iter(),
             remaining: limit,
-            rest: None,
+            next_page_part: None,
             has_items: false,
             has_started: false,
             has_ended: false,
@@ -165,8 +165,8 @@ impl<S: Source> Listing<S> {
         }
         let target_count = remaining.unwrap_or(usize::MAX);
         if let Some(next) = &page.next {
-            let rest = Part { cluster: part.cluster.clone(), after: next.clone() };
-            let pending = self.start_reading(&rest, target_count);
+            let remaining_part = Part { cluster: part.cluster.clone(), after: next.clone() };
+            let pending = self.start_reading(&remaining_part, target_count);
             self.ahead.push_front(pending);
         }
         self.read_clusters_ahead(self.ahead.len() - usize::from(page.next.is_some()), target_count);
@@ -186,10 +186,10 @@ impl<S: Source> Listing<S> {
         AbortOnDropHandle::new(tokio::spawn(self.source.read(part, target_count)))
     }
 
-    /// Reads the next objects. Sets `rest` after the last ones.
+    /// Reads the next objects. Sets `next_page_part` after the last ones.
     async fn read_more(&mut self) -> Result<(), BoxError> {
         let Some(part) = self.parts.front().cloned() else {
-            self.rest = Some(None);
+            self.next_page_part = Some(None);
             return Ok(());
         };
         let page = match self.page(&part).await {
@@ -198,7 +198,7 @@ impl<S: Source> Listing<S> {
                 self.source.omit_part(&part, error)?;
                 match self.remaining {
                     // The page ends before this part. The request for the next page reports the error.
-                    Some(_) => self.rest = Some(Some(part)),
+                    Some(_) => self.next_page_part = Some(Some(part)),
                     None => drop(self.parts.pop_front()),
                 }
                 return Ok(());
@@ -215,7 +215,7 @@ impl<S: Source> Listing<S> {
         }
         if self.remaining == Some(0) {
             let end = page.end.filter(|_| ends_cluster).map(|after| Part { after, ..part });
-            self.rest = Some(self.parts.front().map(|rest| end.unwrap_or_else(|| rest.clone())));
+            self.next_page_part = Some(self.parts.front().map(|next_part| end.unwrap_or_else(|| next_part.clone())));
         }
         Ok(())
     }
@@ -237,10 +237,11 @@ impl<S: Source> Listing<S> {
         Ok(())
     }
 
-    /// Writes the end of the list. `rest` is the first part of the next page.
-    fn finish(&self, rest: Option<&Part>, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+    /// Writes the end of the list. `next_page_part` is the first part of the next page.
+    fn finish(&self, next_page_part: Option<&Part>, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         let version = self.version.encode();
-        let token = rest.map(|part| Continue::new(&version, part.cluster.as_str(), &part.after, self.list).encode());
+        let token =
+            next_page_part.map(|part| Continue::new(&version, part.cluster.as_str(), &part.after, self.list).encode());
         let metadata = json!({"resourceVersion": version, "continue": token.unwrap_or_default()});
         out.extend_from_slice(b"],");
         out.extend_from_slice(&serde_json::to_vec(&self.source.trailing_fields(metadata))?[1..]);
@@ -262,9 +263,9 @@ impl<S: Source> BodySource for Listing<S> {
         loop {
             let has_ready = !self.ready.as_slice().is_empty();
             self.write_ready(&mut out)?;
-            match self.rest.take_if(|_| self.ready.as_slice().is_empty()) {
-                Some(rest) => {
-                    self.finish(rest.as_ref(), &mut out)?;
+            match self.next_page_part.take_if(|_| self.ready.as_slice().is_empty()) {
+                Some(next_page_part) => {
+                    self.finish(next_page_part.as_ref(), &mut out)?;
                     self.has_ended = true;
                     return Ok(Some(out.into()));
                 }
@@ -383,12 +384,12 @@ mod tests {
     async fn a_page_that_ends_with_a_cluster_stays_in_it_if_that_can_be_resumed(
         #[case] has_ends: bool,
         #[case] limit: usize,
-        #[case] rest: Option<&str>,
+        #[case] next_cluster: Option<&str>,
     ) {
         let counts = vec![("m1", 2), ("m2", 1)];
         let page = list_of(Numbers { counts, missing: Vec::new(), ahead: 0, has_ends }, Some(limit), None).await;
         let token = Continue::decode(page["metadata"]["continue"].as_str().unwrap(), ListId::new(&"numbers")).unwrap();
-        assert_eq!(token.map(|token| token.cluster), rest.map(str::to_owned));
+        assert_eq!(token.map(|token| token.cluster), next_cluster.map(str::to_owned));
     }
 
     #[rstest::rstest]
@@ -400,13 +401,13 @@ mod tests {
         #[case] limit: Option<usize>,
         #[case] items: usize,
         #[case] missing: &[&str],
-        #[case] rest: Option<&str>,
+        #[case] next_cluster: Option<&str>,
     ) {
         let list = list(&[("m1", 2), ("m2", -1), ("m3", 1)], limit, None, 0).await;
         assert_eq!((list["items"].as_array().unwrap().len(), &list["missing"]), (items, &json!(missing)));
         let token = list["metadata"]["continue"].as_str().unwrap();
         let token = Continue::decode(token, ListId::new(&"numbers")).unwrap();
-        assert_eq!(token.map(|token| token.cluster), rest.map(str::to_owned));
+        assert_eq!(token.map(|token| token.cluster), next_cluster.map(str::to_owned));
     }
 
     /// One page of strings of this length.

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{MemberIdentity, MemberResponse, failure_reason, json_value_response, query, with_warnings};
+use super::{MemberIdentity, MemberResponse, failure_reason, format_query, json_value_response, with_warnings};
 use crate::merged::MissingCluster;
 use crate::native::{NativePath, Verb};
 use crate::{Body, Error, Proxy};
@@ -106,8 +106,8 @@ fn unless_expired<V>(cached: Option<(Instant, V)>, now: Instant) -> Option<V> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct MetricQuery<'a> {
     namespace: &'a str,
-    /// The described resource with its group.
-    described: &'a str,
+    /// Resource with group of the object to which the metric belongs.
+    object_resource: &'a str,
     /// A name, or [`ALL`].
     object: &'a str,
     metric: &'a str,
@@ -121,35 +121,35 @@ impl<'a> MetricQuery<'a> {
             (_, "", _) => None,
             // Metrics of the namespace itself.
             ("metrics", metric, "") if !namespace.is_empty() => {
-                Some(Self { namespace: "", described: NAMESPACES, object: namespace, metric })
+                Some(Self { namespace: "", object_resource: NAMESPACES, object: namespace, metric })
             }
             (_, _, "") | (NAMESPACES, ..) => None,
-            (described, object, metric) => Some(Self { namespace, described, object, metric }),
+            (object_resource, object, metric) => Some(Self { namespace, object_resource, object, metric }),
         }
     }
 
     /// Path of the values in a member.
     fn path(&self, version: Version) -> String {
         let root = format!("/apis/{GROUP}/{}", version.name());
-        let Self { namespace, described, object, metric } = self;
+        let Self { namespace, object_resource, object, metric } = self;
         let metric = path_segment(metric);
-        if *described == NAMESPACES {
+        if *object_resource == NAMESPACES {
             return format!("{root}/namespaces/{}/metrics/{metric}", path_segment(object));
         }
         let namespace_path =
             if namespace.is_empty() { String::new() } else { format!("/namespaces/{}", path_segment(namespace)) };
-        format!("{root}{namespace_path}/{}/{}/{metric}", path_segment(described), path_segment(object))
+        format!("{root}{namespace_path}/{}/{}/{metric}", path_segment(object_resource), path_segment(object))
     }
 
     /// Query string with the selectors.
     fn query(&self, parameters: &Query) -> Result<String, Error> {
-        let selects_by_label = self.object == ALL && self.described != NAMESPACES;
+        let selects_by_label = self.object == ALL && self.object_resource != NAMESPACES;
         let labels = if selects_by_label { parameters.get("labelSelector").unwrap_or_default() } else { "" };
         let metrics = parameters.get("metricLabelSelector").unwrap_or_default();
         for selector in [labels, metrics] {
             Selector::parse(selector).map_err(|error| Error::BadRequest(error.to_string()))?;
         }
-        Ok(query([("labelSelector", labels), ("metricLabelSelector", metrics)]))
+        Ok(format_query([("labelSelector", labels), ("metricLabelSelector", metrics)]))
     }
 }
 
@@ -346,7 +346,7 @@ impl Proxy {
             none if none.is_empty() => {
                 let no_metric = Error::NoMetric {
                     metric: metric_query.metric.to_owned(),
-                    described: metric_query.described.to_owned(),
+                    object_resource: metric_query.object_resource.to_owned(),
                 };
                 no_metric.into_response()
             }

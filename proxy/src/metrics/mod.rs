@@ -39,7 +39,7 @@ const MAX_RESPONSE_BYTES: usize = 64 << 20;
 const MAX_WARNINGS: usize = 32;
 
 /// Query string of the non-empty parameters, with its question mark; empty if there are none.
-fn query<'q>(parameters: impl IntoIterator<Item = (&'static str, &'q str)>) -> String {
+fn format_query<'q>(parameters: impl IntoIterator<Item = (&'static str, &'q str)>) -> String {
     let query = query_string(parameters.into_iter().filter(|(_, value)| !value.is_empty()));
     if query.is_empty() { query } else { format!("?{query}") }
 }
@@ -93,13 +93,13 @@ fn failure_reason(code: StatusCode, body: &[u8]) -> String {
 impl Proxy {
     /// Members to query, and members that are skipped because they are not ready, both in name order.
     fn ready_members(&self) -> (Vec<Arc<Member>>, Vec<MissingCluster>) {
-        let all = self.inner.fleet.members().into_iter().filter(|member| !member.is_deleting());
-        let (ready, others): (Vec<_>, Vec<_>) = all.partition(|member| member.is_ready());
+        let members = self.inner.fleet.members().into_iter().filter(|member| !member.is_deleting());
+        let (ready, not_ready): (Vec<_>, Vec<_>) = members.partition(|member| member.is_ready());
         let missing = |member: &Arc<Member>| MissingCluster {
             cluster: member.name().clone(),
             reason: "is not ready and is left out".to_owned(),
         };
-        (ready, others.iter().map(missing).collect())
+        (ready, not_ready.iter().map(missing).collect())
     }
 
     /// Gets a complete document from a member within [`RESPONSE_TIMEOUT`].
@@ -201,9 +201,9 @@ mod tests {
 
     #[test]
     fn empty_parameters_are_omitted() {
-        let all = [("labelSelector", "a in (b, c)"), ("fieldSelector", ""), ("metricLabelSelector", "d=e")];
-        assert_eq!(query(all), "?labelSelector=a%20in%20%28b%2C%20c%29&metricLabelSelector=d%3De");
-        assert_eq!(query([("labelSelector", "")]), "");
+        let parameters = [("labelSelector", "a in (b, c)"), ("fieldSelector", ""), ("metricLabelSelector", "d=e")];
+        assert_eq!(format_query(parameters), "?labelSelector=a%20in%20%28b%2C%20c%29&metricLabelSelector=d%3De");
+        assert_eq!(format_query([("labelSelector", "")]), "");
     }
 
     #[test]

@@ -22,7 +22,8 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::table::table;
 use super::{
-    MemberIdentity, MemberResponse, Status, failure_reason, json_response, json_value_response, query, with_warnings,
+    MemberIdentity, MemberResponse, Status, failure_reason, format_query, json_response, json_value_response,
+    with_warnings,
 };
 use crate::merged::{Heading, MissingCluster};
 use crate::native::{NativePath, Verb};
@@ -93,7 +94,7 @@ pub(crate) fn selectors(native: &NativePath, parameters: &Query) -> Result<(Opti
     let options = ListOptions::parse(parameters, false, false)?;
     let fields = options.fields.map(|fields| translate_fields(&native.resource, fields)).transpose()?;
     let selectors = ["labelSelector", "fieldSelector"].map(|name| (name, parameters.get(name).unwrap_or_default()));
-    Ok((fields, query(selectors)))
+    Ok((fields, format_query(selectors)))
 }
 
 impl Proxy {
@@ -181,20 +182,21 @@ impl Proxy {
         let requests = members.iter().map(|member| async move {
             (member.name().clone(), self.get_from_member(member, MemberIdentity::ServiceAccount, path, "").await)
         });
-        let mut found = Vec::new();
+        let mut usages = Vec::new();
         for (cluster, response) in join_all(requests).await {
             match ObjectUsage::from_response(response) {
-                Ok(usage) => found.push((cluster, usage)),
+                Ok(usage) => usages.push((cluster, usage)),
                 Err(reason) => missing.push(MissingCluster { cluster, reason }),
             }
         }
-        let response = only_object(kind, &native.namespace, &native.name, found).and_then(|(cluster, usage)| {
-            let item = Item::from_object(&cluster, kind, &usage)?;
-            match shape {
-                Shape::Table(form) => Ok(json_value_response(&table(&[item], form)?)),
-                Shape::Objects(form) => Ok(json_response(item.encode(form)?.into_owned())),
-            }
-        });
+        let response =
+            require_only_object(kind, &native.namespace, &native.name, usages).and_then(|(cluster, usage)| {
+                let item = Item::from_object(&cluster, kind, &usage)?;
+                match shape {
+                    Shape::Table(form) => Ok(json_value_response(&table(&[item], form)?)),
+                    Shape::Objects(form) => Ok(json_response(item.encode(form)?.into_owned())),
+                }
+            });
         Ok(with_warnings(response.unwrap_or_else(Error::into_response), &missing))
     }
 }
@@ -225,15 +227,15 @@ impl ObjectUsage {
 }
 
 /// The cluster that has the object, and its usage. Fails if no cluster or several have it; errors use Karmada's wording.
-fn only_object(
+fn require_only_object(
     kind: Kind,
     namespace: &str,
     name: &str,
-    found: Vec<(ClusterName, ObjectUsage)>,
+    usages: Vec<(ClusterName, ObjectUsage)>,
 ) -> Result<(ClusterName, bytes::Bytes), Error> {
     let (resource, singular, metrics_resource, _) = kind.names();
     let object = Gvr::new("", "v1", resource);
-    let mut owners: Vec<_> = found.into_iter().filter(|(_, found)| *found != ObjectUsage::Absent).collect();
+    let mut owners: Vec<_> = usages.into_iter().filter(|(_, usage)| *usage != ObjectUsage::Absent).collect();
     let is_ambiguous = owners.len() > 1;
     match owners.pop() {
         None => Err(Error::NotFound { resource: object, name: name.to_owned() }),
@@ -444,7 +446,7 @@ mod tests {
     ) {
         let found =
             found.iter().cloned().enumerate().map(|(nth, found)| (cluster(&format!("m{nth}")), found)).collect();
-        let result = only_object(kind, namespace, "x", found);
+        let result = require_only_object(kind, namespace, "x", found);
         assert_eq!(result.map_or_else(|error| error.to_string(), |(cluster, _)| cluster.to_string()), expected);
     }
 

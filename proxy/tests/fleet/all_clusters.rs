@@ -43,12 +43,13 @@ fn summaries(events: &[Value]) -> Vec<String> {
     events.iter().map(text).collect()
 }
 
-async fn next(body: &mut crowsnest_proxy::Body, count: usize) -> Vec<Value> {
-    let mut next = Vec::new();
-    while next.len() < count {
-        next.extend(events(body).await);
+/// At least `count` events, including others that arrive in the same chunk.
+async fn read_events(body: &mut crowsnest_proxy::Body, count: usize) -> Vec<Value> {
+    let mut received = Vec::new();
+    while received.len() < count {
+        received.extend(events(body).await);
     }
-    next
+    received
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -56,8 +57,8 @@ async fn pages_show_the_snapshot_of_the_first_one() {
     let env = test_env().await;
     let all = list(&env, LABELLED).await;
     assert_eq!((names(&all), &all["kind"]), (ALL.map(str::to_owned).to_vec(), &json!("ConfigMapList")));
-    let own = config_maps(&env, "m2").get("both").await.unwrap().metadata.resource_version;
-    assert_eq!(own_versions(&version(&all["items"][2])), json!({"m2": own}));
+    let own_version = config_maps(&env, "m2").get("both").await.unwrap().metadata.resource_version;
+    assert_eq!(own_versions(&version(&all["items"][2])), json!({"m2": own_version}));
     for limit in 1..=5 {
         let (mut paged, mut query, mut versions) = (Vec::new(), format!("{LABELLED}&limit={limit}"), Vec::new());
         loop {
@@ -77,9 +78,12 @@ async fn pages_show_the_snapshot_of_the_first_one() {
     let m2_config_maps = config_maps(&env, "m2");
     m2_config_maps.delete("both", &DeleteParams::default()).await.unwrap();
     create(&env.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
-    let rest = format!("{LABELLED}&continue={}", first["metadata"]["continue"].as_str().unwrap());
-    let rest = list(&env, &rest).await;
-    assert_eq!((names(&rest), version(&rest)), (ALL[1..].iter().map(|n| (*n).to_owned()).collect(), version(&first)));
+    let next_query = format!("{LABELLED}&continue={}", first["metadata"]["continue"].as_str().unwrap());
+    let next_page = list(&env, &next_query).await;
+    assert_eq!(
+        (names(&next_page), version(&next_page)),
+        (ALL[1..].iter().map(|n| (*n).to_owned()).collect(), version(&first))
+    );
     // A list of exactly this version, or with a limit, shows the snapshot; any other shows the current state.
     for (query, is_snapshot) in [
         ("&resourceVersionMatch=Exact", true),
@@ -95,7 +99,7 @@ async fn pages_show_the_snapshot_of_the_first_one() {
     // A watch from the list sends the changes.
     let watch = format!("{LABELLED}&resourceVersion={}", version(&first));
     let mut body = env.watch_all_clusters(&admin(), CONFIG_MAPS, &watch).await.into_body();
-    let mut changes = summaries(&next(&mut body, 2).await);
+    let mut changes = summaries(&read_events(&mut body, 2).await);
     changes.sort();
     assert_eq!(changes, ["ADDED m1/late 1", "DELETED m2/both m2"]);
     env.stop().await;
@@ -108,20 +112,20 @@ async fn tokens_are_valid_for_one_list_and_its_members() {
     assert_eq!(names(&first), ["m1/both", "m1/only-m1", "m2/both"]);
     let token = first["metadata"]["continue"].as_str().unwrap();
     let (_, fleet_wide_list) = env.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=3"), None).await;
-    let key = "invalid continue token: continue key is not valid";
-    let both = "specifying resource version is not allowed when using continue";
+    let invalid_key = "invalid continue token: continue key is not valid";
+    let version_and_token = "specifying resource version is not allowed when using continue";
     for (path, query, reason) in [
-        (CONFIG_MAPS, format!("{LABELLED}&continue=xyz"), key),
-        (CONFIG_MAPS, format!("{LABELLED}&continue={}", &token[..token.len() - 8]), key),
-        (CONFIG_MAPS, format!("{LABELLED}&continue={token}AAAA"), key),
+        (CONFIG_MAPS, format!("{LABELLED}&continue=xyz"), invalid_key),
+        (CONFIG_MAPS, format!("{LABELLED}&continue={}", &token[..token.len() - 8]), invalid_key),
+        (CONFIG_MAPS, format!("{LABELLED}&continue={token}AAAA"), invalid_key),
         (
             CONFIG_MAPS,
             format!("{LABELLED}&continue={}", fleet_wide_list["metadata"]["continue"].as_str().unwrap()),
-            key,
+            invalid_key,
         ),
-        (CONFIG_MAPS, format!("continue={token}"), key),
-        ("/api/v1/configmaps", format!("{LABELLED}&continue={token}"), key),
-        (CONFIG_MAPS, format!("{LABELLED}&continue={token}&resourceVersion={}", version(&first)), both),
+        (CONFIG_MAPS, format!("continue={token}"), invalid_key),
+        ("/api/v1/configmaps", format!("{LABELLED}&continue={token}"), invalid_key),
+        (CONFIG_MAPS, format!("{LABELLED}&continue={token}&resourceVersion={}", version(&first)), version_and_token),
         (CONFIG_MAPS, "resourceVersion=abc".to_owned(), "invalid resource version \"abc\""),
     ] {
         let (code, status) = env.read_all_clusters(&admin(), path, &query, "").await;
@@ -142,7 +146,7 @@ async fn tokens_are_valid_for_one_list_and_its_members() {
     assert_eq!((code, &status["reason"], status["metadata"].get("continue")), (410, &json!("Expired"), None));
     let (code, status) = env.read_all_clusters(&admin(), CONFIG_MAPS, &exact, "").await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")), "{status}");
-    let last = next(watch.body_mut(), 1).await.pop().unwrap();
+    let last = read_events(watch.body_mut(), 1).await.pop().unwrap();
     assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)), "{last}");
     let since = format!("resourceVersion={}", version(&first));
     assert_eq!(env.watch_all_clusters(&admin(), CONFIG_MAPS, &since).await.status(), StatusCode::GONE);
@@ -154,19 +158,19 @@ async fn tokens_are_valid_for_one_list_and_its_members() {
 async fn a_snapshot_that_a_member_no_longer_keeps_expires() {
     let env = test_env().await;
     let first = list(&env, &format!("{LABELLED}&limit=1")).await;
-    let rest = |list: &Value| format!("{LABELLED}&continue={}", list["metadata"]["continue"].as_str().unwrap());
+    let next_query = |list: &Value| format!("{LABELLED}&continue={}", list["metadata"]["continue"].as_str().unwrap());
     let member = &env.members["m1"];
     create(&member.admin(), "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
     let store = &member.registry().store;
     store.compact(store.revision());
-    let (code, status) = env.read_all_clusters(&admin(), CONFIG_MAPS, &rest(&first), "").await;
+    let (code, status) = env.read_all_clusters(&admin(), CONFIG_MAPS, &next_query(&first), "").await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")), "{status}");
-    let list = list(&env, &rest(&status)).await;
+    let list = list(&env, &next_query(&status)).await;
     assert_eq!(names(&list), ["m1/late", "m1/only-m1", "m2/both", "m2/only-m2"]);
     let since = format!("{LABELLED}&resourceVersion={}", version(&first));
     let response = env.watch_all_clusters(&admin(), CONFIG_MAPS, &since).await;
     let is_gone = response.status() == StatusCode::GONE;
-    assert!(is_gone || next(&mut response.into_body(), 1).await[0]["object"]["code"] == 410);
+    assert!(is_gone || read_events(&mut response.into_body(), 1).await[0]["object"]["code"] == 410);
     env.stop().await;
 }
 
@@ -185,13 +189,13 @@ async fn an_object_that_leaves_the_selection_is_sent_in_its_last_matching_state(
     }
     let from = |version: &str| format!("{LABELLED}&resourceVersion={version}");
     let mut body = env.watch_all_clusters(&admin(), CONFIG_MAPS, &from(&start)).await.into_body();
-    let events = next(&mut body, 2).await;
+    let events = read_events(&mut body, 2).await;
     assert_eq!(summaries(&events), ["DELETED m2/only-m2 m2", "ADDED m2/only-m2 4"]);
     let versions = own_versions(&version(&events[0]["object"]));
     assert_eq!((&versions["m2"], &versions["m1"]), (&json!(left_at), &own_versions(&start)["m1"]));
     let resumed = from(&version(&events[0]["object"]));
     let mut resumed = env.watch_all_clusters(&admin(), CONFIG_MAPS, &resumed).await.into_body();
-    assert_eq!(summaries(&next(&mut resumed, 1).await), ["ADDED m2/only-m2 4"]);
+    assert_eq!(summaries(&read_events(&mut resumed, 1).await), ["ADDED m2/only-m2 4"]);
     env.stop().await;
 }
 
@@ -199,21 +203,21 @@ async fn an_object_that_leaves_the_selection_is_sent_in_its_last_matching_state(
 async fn a_watch_begins_with_the_objects_and_includes_members_that_join() {
     let mut env = test_env().await;
     let mut body = env.watch_all_clusters(&admin(), CONFIG_MAPS, LABELLED).await.into_body();
-    let mut initial = summaries(&next(&mut body, 4).await);
+    let mut initial = summaries(&read_events(&mut body, 4).await);
     initial.sort();
     assert_eq!(initial, ["ADDED m1/both m1", "ADDED m1/only-m1 m1", "ADDED m2/both m2", "ADDED m2/only-m2 m2"]);
     let later = format!("{LABELLED}&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
-    let mut without = env.watch_all_clusters(&admin(), CONFIG_MAPS, &later).await.into_body();
+    let mut without_initial = env.watch_all_clusters(&admin(), CONFIG_MAPS, &later).await.into_body();
     let name = "/api/v1/watch/namespaces/default/configmaps/only-m2";
     let mut named = env.watch_all_clusters(&admin(), name, "").await.into_body();
-    assert_eq!(summaries(&next(&mut named, 1).await), ["ADDED m2/only-m2 m2"]);
+    assert_eq!(summaries(&read_events(&mut named, 1).await), ["ADDED m2/only-m2 m2"]);
     let change = json!({"data": {"v": "2"}});
     config_maps(&env, "m2").patch("only-m2", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
-    for body in [&mut body, &mut without, &mut named] {
-        assert_eq!(summaries(&next(body, 1).await), ["MODIFIED m2/only-m2 2"]);
+    for body in [&mut body, &mut without_initial, &mut named] {
+        assert_eq!(summaries(&read_events(body, 1).await), ["MODIFIED m2/only-m2 2"]);
     }
     env.join("m3").await;
-    let joined = next(&mut body, 2).await;
+    let joined = read_events(&mut body, 2).await;
     assert_eq!(summaries(&joined), ["ADDED m3/both m3", "ADDED m3/only-m3 m3"]);
     assert_eq!(joined[0]["object"]["kind"], "ConfigMap");
     env.stop().await;
@@ -239,7 +243,7 @@ async fn each_member_applies_its_own_permissions() {
     );
     let response = env.watch_all_clusters(&alice, CONFIG_MAPS, LABELLED).await;
     assert!(response.headers()[header::WARNING].to_str().unwrap().contains("cluster m2 responded 403 Forbidden"));
-    assert_eq!(next(&mut response.into_body(), 2).await.len(), 2);
+    assert_eq!(read_events(&mut response.into_body(), 2).await.len(), 2);
     env.stop().await;
 }
 
@@ -311,12 +315,12 @@ async fn a_watch_ends_with_its_version() {
         let change = json!({"spec": {"versions": [version("v1", true)]}});
         definitions.patch("gadgets.example.com", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
     }
-    let ended = async {
+    let all_end = async {
         for body in bodies {
             body.collect().await.unwrap();
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(30), ended)
+    tokio::time::timeout(std::time::Duration::from_secs(30), all_end)
         .await
         .expect("the watches end before their timeout");
     env.stop().await;

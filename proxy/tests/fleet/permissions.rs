@@ -19,12 +19,12 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 /// Grants alice a rule in the namespace `default` of a member.
 async fn grant_to_alice(env: &TestEnv, member: &str, rule: Value) {
     let client = env.members[member].admin();
-    let named = json!({"name": "alice", "namespace": "default"});
+    let metadata = json!({"name": "alice", "namespace": "default"});
     let version = format!("{GROUP}/v1");
-    let role = json!({"metadata": named, "rules": [rule]});
+    let role = json!({"metadata": metadata, "rules": [rule]});
     create(&client, &version, "Role", Some("default"), role).await;
     let binding = json!({
-        "metadata": named,
+        "metadata": metadata,
         "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "alice"},
         "subjects": [{"apiGroup": GROUP, "kind": "User", "name": "alice"}],
     });
@@ -71,8 +71,8 @@ async fn reads_are_limited_to_what_the_members_allow() {
     let (code, page) = get(&env, &alice, CONFIG_MAPS, "labelSelector=app%3Dx&limit=1").await;
     assert_eq!((code, names(&page)), (200, vec!["m1/both".to_owned()]));
     let token = page["metadata"]["continue"].as_str().unwrap();
-    let rest = format!("labelSelector=app%3Dx&limit=5&continue={token}");
-    assert_eq!(names(&get(&env, &alice, CONFIG_MAPS, &rest).await.1), ["m1/only-m1"]);
+    let next_query = format!("labelSelector=app%3Dx&limit=5&continue={token}");
+    assert_eq!(names(&get(&env, &alice, CONFIG_MAPS, &next_query).await.1), ["m1/only-m1"]);
     for (path, expected) in [("both", vec!["m1/both"]), ("only-m2", vec![])] {
         let path = format!("{CONFIG_MAPS}/{path}");
         let cached = read(env.proxy.search_cache(&alice, &path, request(Method::GET, "", "", None)).await).await;
@@ -103,12 +103,13 @@ async fn reads_are_limited_to_what_the_members_allow() {
     }
     let name = |event: &Value| event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     assert_eq!(received.iter().map(name).collect::<Vec<_>>(), ["both", "only-m1", "shown"]);
-    let known = get(&env, &alice, CONFIG_MAPS, "labelSelector=app%3Dx").await.1;
-    let known = format!("watch=true&resourceVersion={}", known["metadata"]["resourceVersion"].as_str().unwrap());
-    let from_known = || env.proxy.fleet_wide(&alice, CONFIG_MAPS, request(Method::GET, &known, "", None));
-    assert_eq!(from_known().await.status(), 200);
-    let one = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["both"]});
-    grant_to_alice(&env, "m2", one).await;
+    let current_list = get(&env, &alice, CONFIG_MAPS, "labelSelector=app%3Dx").await.1;
+    let watch_query =
+        format!("watch=true&resourceVersion={}", current_list["metadata"]["resourceVersion"].as_str().unwrap());
+    let watch_from_current = || env.proxy.fleet_wide(&alice, CONFIG_MAPS, request(Method::GET, &watch_query, "", None));
+    assert_eq!(watch_from_current().await.status(), 200);
+    let get_both = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["both"]});
+    grant_to_alice(&env, "m2", get_both).await;
     wait_until_listed(&env, &alice, &["m1/both", "m1/only-m1", "m1/shown", "m2/both"]).await;
     create(&env.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("later", "1")).await;
     let last = loop {
@@ -118,7 +119,7 @@ async fn reads_are_limited_to_what_the_members_allow() {
     };
     assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)), "{last}");
     // A watch from an earlier version expires as well: it would miss objects that became readable.
-    let (code, status) = read(from_known().await).await;
+    let (code, status) = read(watch_from_current().await).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
     env.stop().await;
 }
@@ -128,8 +129,8 @@ async fn reads_are_limited_to_what_the_members_allow() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
     let env = test_env().await;
-    let own = ClusterName::control_plane();
-    for cluster in [own, ClusterName::parse("m1").unwrap(), ClusterName::parse("m2").unwrap()] {
+    let control_plane = ClusterName::control_plane();
+    for cluster in [control_plane, ClusterName::parse("m1").unwrap(), ClusterName::parse("m2").unwrap()] {
         for rules in rbac_resources() {
             env.cache.wait_until_complete(&CollectionKey::new(cluster.clone(), rules)).await;
         }
@@ -137,13 +138,13 @@ async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
     let name = "system:serviceaccount:default:robot";
     let everything = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
     let cluster_role = |name: &str, rule: Value, subject: &str| {
-        let named = json!({"name": name});
+        let metadata = json!({"name": name});
         let binding = json!({
-            "metadata": named,
+            "metadata": metadata,
             "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": name},
             "subjects": [{"apiGroup": GROUP, "kind": "User", "name": subject}],
         });
-        (json!({"metadata": named, "rules": [rule]}), binding)
+        (json!({"metadata": metadata, "rules": [rule]}), binding)
     };
     let version = format!("{GROUP}/v1");
     for member in ["m1", "m2"] {
@@ -159,12 +160,12 @@ async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
     }
     let groups = ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"];
     let robot = Caller { groups: groups.map(str::to_owned).into(), ..user(name) };
-    let live = |path: &'static str| {
+    let read_live = |path: &'static str| {
         let (env, robot) = (&env, &robot);
         async move { read(env.proxy.cluster("*", robot, path, request(Method::GET, "", "", None)).await).await }
     };
     // No member is queried, because the control plane does not authorize the caller for any of them.
-    let (code, list) = live(CONFIG_MAPS).await;
+    let (code, list) = read_live(CONFIG_MAPS).await;
     assert_eq!((code, names(&list)), (200, Vec::new()), "{list}");
     wait_until_listed(&env, &robot, &[]).await;
     assert_eq!(get(&env, &robot, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 404);
@@ -181,7 +182,7 @@ async fn service_accounts_of_the_control_plane_have_no_identity_in_members() {
     assert_eq!(get(&env, &robot, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 200);
     assert_eq!(get(&env, &robot, &format!("{CONFIG_MAPS}/only-m2"), "").await.0, 404);
     assert_eq!(get(&env, &robot, "/api/v1/namespaces/default/services", "cluster=m1").await.0, 200);
-    let (code, list) = live(CONFIG_MAPS).await;
+    let (code, list) = read_live(CONFIG_MAPS).await;
     let clusters = list.to_string();
     assert!(code == 200 && clusters.contains("only-m1") && !clusters.contains("only-m2"), "{list}");
     env.stop().await;

@@ -140,8 +140,8 @@ async fn search_cache_lists_like_karmada() {
     let query = format!("{LABELLED}&fieldSelector=metadata.name%3Dboth&limit=1");
     assert_eq!(names(&env.search(CONFIG_MAPS, &query).await.1), all);
     // A name returns the object, whatever the other options.
-    let one = format!("{CONFIG_MAPS}/only-m1");
-    assert_eq!(names(&env.search(&one, "watch=true").await.1), ["m1/only-m1"]);
+    let object_path = format!("{CONFIG_MAPS}/only-m1");
+    assert_eq!(names(&env.search(&object_path, "watch=true").await.1), ["m1/only-m1"]);
     let clusters = "/apis/cluster.karmada.io/v1alpha1/clusters";
     let (code, list) = env.search(clusters, "").await;
     assert_eq!(
@@ -156,7 +156,7 @@ async fn search_cache_lists_like_karmada() {
         (CONFIG_MAPS, "labelSelector=a%20b", label),
         (CONFIG_MAPS, "fieldSelector=a", "invalid selector: 'a'; can't understand 'a'"),
         (CONFIG_MAPS, "sendInitialEvents=true", initial),
-        (one.as_str(), "sendInitialEvents=true", initial),
+        (object_path.as_str(), "sendInitialEvents=true", initial),
     ] {
         let (code, response) = env.search(path, query).await;
         assert_eq!((code, response), (400, json!({"error": error})), "{path}?{query}");

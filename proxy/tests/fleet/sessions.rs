@@ -20,12 +20,12 @@ async fn annotate(env: &TestEnv, value: Value) {
     let patch = json!({"metadata": {"annotations": {EXEC: value}}});
     clusters.patch("m1", &Default::default(), &Patch::Merge(&patch)).await.unwrap();
     let m1 = ClusterName::parse("m1").unwrap();
-    let known = || {
+    let observed_value = || {
         let member = env.cache.fleet().member(&m1).unwrap();
         let annotations = member.cluster().metadata.annotations.clone().unwrap_or_default();
         annotations.get(EXEC).map_or(Value::Null, |value| json!(value))
     };
-    while known() != value {
+    while observed_value() != value {
         tokio::task::yield_now().await;
     }
 }

@@ -11,7 +11,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::test_env::{CONFIG_MAPS, LABELLED, TestEnv, admin, config_map, create, read, request, test_env};
-use crate::watches::{await_change, next};
+use crate::watches::{await_change, read_events};
 
 /// The objects before [`change_objects`].
 const OBJECTS: [&str; 4] = ["m1/both m1", "m1/only-m1 m1", "m2/both m2", "m2/only-m2 m2"];
@@ -56,10 +56,10 @@ fn describe(object: &Value) -> String {
 }
 
 /// At least `count` events in order, without bookmarks.
-async fn read_events(body: &mut Body, count: usize) -> Vec<String> {
+async fn describe_events(body: &mut Body, count: usize) -> Vec<String> {
     let mut described = Vec::new();
     while described.len() < count {
-        let events = next(body, 1).await;
+        let events = read_events(body, 1).await;
         let events = events.iter().filter(|event| event["type"] != "BOOKMARK");
         described
             .extend(events.map(|event| format!("{} {}", event["type"].as_str().unwrap(), describe(&event["object"]))));
@@ -94,7 +94,7 @@ async fn a_watch_from_a_list_sends_exactly_the_changes_since(#[case] limit: &str
     };
     assert_eq!(listed, OBJECTS);
     let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={version}")).await;
-    assert_eq!(read_events(&mut body, CHANGES.len()).await, CHANGES);
+    assert_eq!(describe_events(&mut body, CHANGES.len()).await, CHANGES);
     env.stop().await;
 }
 
@@ -109,6 +109,6 @@ async fn initial_events_precede_all_later_changes(#[case] options: &str) {
     change_objects(&env).await;
     let mut expected: Vec<String> = OBJECTS.iter().map(|object| format!("ADDED {object}")).collect();
     expected.extend(CHANGES.map(str::to_owned));
-    assert_eq!(read_events(&mut body, expected.len()).await, expected);
+    assert_eq!(describe_events(&mut body, expected.len()).await, expected);
     env.stop().await;
 }

@@ -21,12 +21,12 @@ fn config_maps() -> Gvr {
 }
 
 /// At least `count` events, including others that arrive in the same chunk.
-pub async fn next(body: &mut Body, count: usize) -> Vec<Value> {
-    let mut next = Vec::new();
-    while next.len() < count {
-        next.extend(events(body).await);
+pub async fn read_events(body: &mut Body, count: usize) -> Vec<Value> {
+    let mut received = Vec::new();
+    while received.len() < count {
+        received.extend(events(body).await);
     }
-    next
+    received
 }
 
 /// At least `count` events as `ADDED m1/name`, sorted.
@@ -37,7 +37,7 @@ pub async fn event_summaries(body: &mut Body, count: usize) -> Vec<String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         format!("{} {}/{}", text(&event["type"]), text(cluster), text(&metadata["name"]))
     };
-    let mut summaries: Vec<String> = next(body, count).await.iter().map(text).collect();
+    let mut summaries: Vec<String> = read_events(body, count).await.iter().map(text).collect();
     summaries.sort();
     summaries
 }
@@ -71,6 +71,7 @@ pub async fn await_change(follower: &mut Follower, kind: ChangeKind, name: &str)
     }
 }
 
+/// The resourceVersion of the current list.
 pub async fn position(env: &TestEnv) -> String {
     let (_, list) = env.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
     list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
@@ -90,16 +91,16 @@ async fn changes_during_a_list_are_sent_once() {
     let m2_config_maps: Api<ConfigMap> = Api::namespaced(env.members["m2"].admin(), "default");
     m2_config_maps.delete("both", &DeleteParams::default()).await.unwrap();
     await_change(&mut follower, ChangeKind::Deleted, "both").await;
-    let other = json!({"metadata": {"labels": {"app": "y"}}, "data": {"v": "2"}});
-    m2_config_maps.patch("only-m2", &PatchParams::default(), &Patch::Merge(other)).await.unwrap();
+    let other_label = json!({"metadata": {"labels": {"app": "y"}}, "data": {"v": "2"}});
+    m2_config_maps.patch("only-m2", &PatchParams::default(), &Patch::Merge(other_label)).await.unwrap();
     await_change(&mut follower, ChangeKind::Modified, "only-m2").await;
 
-    let rest = format!("{LABELLED}&continue={}", first["metadata"]["continue"].as_str().unwrap());
-    let (_, rest) = env.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;
-    assert_eq!(names(&rest), ["m1/only-m1", "m2/both", "m2/only-m2"]);
-    let values: Vec<&Value> = rest["items"].as_array().unwrap().iter().map(|item| &item["data"]["v"]).collect();
+    let next_query = format!("{LABELLED}&continue={}", first["metadata"]["continue"].as_str().unwrap());
+    let (_, next_page) = env.fleet_wide(Method::GET, CONFIG_MAPS, &next_query, None).await;
+    assert_eq!(names(&next_page), ["m1/only-m1", "m2/both", "m2/only-m2"]);
+    let values: Vec<&Value> = next_page["items"].as_array().unwrap().iter().map(|item| &item["data"]["v"]).collect();
     assert_eq!(values, ["m1", "m2", "m2"]);
-    let version = rest["metadata"]["resourceVersion"].as_str().unwrap();
+    let version = next_page["metadata"]["resourceVersion"].as_str().unwrap();
     assert_eq!(first["metadata"]["resourceVersion"], version);
     // A list of exactly this version, or with a limit, shows the snapshot; any other shows the current state.
     let (snapshot, current) =
@@ -136,7 +137,7 @@ async fn deleted_events_have_the_last_matching_state() {
     }
     let from = |position: &str| format!("{LABELLED}&resourceVersion={position}");
     let mut body = env.watch(CONFIG_MAPS, &from(&position)).await;
-    let events = next(&mut body, 2).await;
+    let events = read_events(&mut body, 2).await;
     let shown = |events: &[Value]| -> Vec<Value> {
         let shown = |event: &Value| {
             let object = &event["object"];
@@ -151,7 +152,7 @@ async fn deleted_events_have_the_last_matching_state() {
     assert!(versions["m2"].as_str().unwrap().starts_with(&format!("{version}.")), "{versions} {version}");
     // A watch from that version sends the events after it.
     let mut resumed = env.watch(CONFIG_MAPS, &from(deleted_version)).await;
-    assert_eq!(shown(&next(&mut resumed, 1).await), [json!(["ADDED", "x", "4"])]);
+    assert_eq!(shown(&read_events(&mut resumed, 1).await), [json!(["ADDED", "x", "4"])]);
     env.stop().await;
 }
 
@@ -163,15 +164,15 @@ async fn continue_tokens_are_valid_for_one_list_and_its_clusters() {
     assert_eq!(names(&first), ["m1/both", "m1/only-m1", "m2/both"]);
     let token = first["metadata"]["continue"].as_str().unwrap();
     let version = first["metadata"]["resourceVersion"].as_str().unwrap();
-    let key = "invalid continue token: continue key is not valid";
-    let both = "specifying resource version is not allowed when using continue";
+    let invalid_key = "invalid continue token: continue key is not valid";
+    let version_and_token = "specifying resource version is not allowed when using continue";
     for (path, query, reason) in [
-        (CONFIG_MAPS, format!("{LABELLED}&continue={}", &token[..20]), key),
-        (CONFIG_MAPS, format!("{LABELLED}&continue={}", &token[..token.len() - 8]), key),
-        (CONFIG_MAPS, format!("{LABELLED}&continue={token}AAAA"), key),
-        (CONFIG_MAPS, format!("continue={token}"), key),
-        ("/api/v1/configmaps", format!("{LABELLED}&continue={token}"), key),
-        (CONFIG_MAPS, format!("{LABELLED}&continue={token}&resourceVersion={version}"), both),
+        (CONFIG_MAPS, format!("{LABELLED}&continue={}", &token[..20]), invalid_key),
+        (CONFIG_MAPS, format!("{LABELLED}&continue={}", &token[..token.len() - 8]), invalid_key),
+        (CONFIG_MAPS, format!("{LABELLED}&continue={token}AAAA"), invalid_key),
+        (CONFIG_MAPS, format!("continue={token}"), invalid_key),
+        ("/api/v1/configmaps", format!("{LABELLED}&continue={token}"), invalid_key),
+        (CONFIG_MAPS, format!("{LABELLED}&continue={token}&resourceVersion={version}"), version_and_token),
         (CONFIG_MAPS, "resourceVersion=abc".to_owned(), "invalid resource version \"abc\""),
     ] {
         let (code, status) = env.fleet_wide(Method::GET, path, &query, None).await;
@@ -183,12 +184,12 @@ async fn continue_tokens_are_valid_for_one_list_and_its_clusters() {
     }
     // If a cluster leaves between two pages, its remaining objects are not skipped silently.
     register(&mut env, &["m1"]);
-    let rest = format!("{LABELLED}&continue={token}");
-    let (code, status) = env.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;
+    let next_query = format!("{LABELLED}&continue={token}");
+    let (code, status) = env.fleet_wide(Method::GET, CONFIG_MAPS, &next_query, None).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")), "{status}");
-    let restarted = format!("{LABELLED}&continue={}", status["metadata"]["continue"].as_str().unwrap());
-    let (code, rest) = env.fleet_wide(Method::GET, CONFIG_MAPS, &restarted, None).await;
-    assert_eq!((code, names(&rest)), (200, Vec::new()), "{rest}");
+    let restart_query = format!("{LABELLED}&continue={}", status["metadata"]["continue"].as_str().unwrap());
+    let (code, next_page) = env.fleet_wide(Method::GET, CONFIG_MAPS, &restart_query, None).await;
+    assert_eq!((code, names(&next_page)), (200, Vec::new()), "{next_page}");
     env.stop().await;
 }
 
@@ -202,11 +203,11 @@ async fn a_list_continues_after_a_cluster_left_whose_objects_were_all_sent() {
         let (_, first) = env.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit={limit}"), None).await;
         assert_eq!(names(&first), &["m1/both", "m1/only-m1", "m2/both"][..limit]);
         register(&mut env, &["m2"]);
-        let rest = format!("{LABELLED}&continue={}", first["metadata"]["continue"].as_str().unwrap());
-        let (code, rest) = env.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;
+        let next_query = format!("{LABELLED}&continue={}", first["metadata"]["continue"].as_str().unwrap());
+        let (code, next_page) = env.fleet_wide(Method::GET, CONFIG_MAPS, &next_query, None).await;
         match expected {
-            Some(expected) => assert_eq!(names(&rest), expected, "limit {limit}"),
-            None => assert_eq!((code, &rest["reason"]), (410, &json!("Expired")), "limit {limit}: {rest}"),
+            Some(expected) => assert_eq!(names(&next_page), expected, "limit {limit}"),
+            None => assert_eq!((code, &next_page["reason"]), (410, &json!("Expired")), "limit {limit}: {next_page}"),
         }
     }
     env.stop().await;
@@ -308,7 +309,7 @@ async fn a_deletion_event_of_a_cluster_that_left_does_not_have_an_earlier_versio
         objects.delete(name, &DeleteParams::default()).await.unwrap();
         await_change(&mut follower, ChangeKind::Deleted, name).await;
     }
-    let left = next(&mut body, 2).await;
+    let left = read_events(&mut body, 2).await;
     register(&mut env, &["m1", "m2"]);
     for (nth, event) in left.iter().enumerate() {
         assert_eq!(event["type"], "DELETED", "{event}");
@@ -329,8 +330,8 @@ async fn a_watch_without_clusters_continues_when_clusters_are_added() {
     let mut env = test_env().await;
     let _collected = keep_collecting(&env);
     register(&mut env, &[]);
-    let none = position(&env).await;
-    let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={none}")).await;
+    let empty_version = position(&env).await;
+    let mut body = env.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={empty_version}")).await;
     register(&mut env, &["m1", "m2"]);
     let mut appeared = Vec::new();
     while appeared.len() < 4 {
@@ -348,9 +349,9 @@ async fn a_watch_without_clusters_continues_when_clusters_are_added() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_from_a_future_version_or_a_version_of_another_cache_are_expired() {
     let env = test_env().await;
-    let here = env.cache.id();
+    let cache_id = env.cache.id();
     for (forged, listed) in [
-        (format!(r#"{{"m1":"7.99999999.{here}","m2":"7.1.{here}"}}"#), 410),
+        (format!(r#"{{"m1":"7.99999999.{cache_id}","m2":"7.1.{cache_id}"}}"#), 410),
         // A list needs no cache position.
         (r#"{"m1":"7.1.another","m2":"7.1.another"}"#.to_owned(), 200),
         (r#"{"m1":"7.1","m2":"7.1"}"#.to_owned(), 200),
@@ -371,14 +372,14 @@ async fn initial_events_are_sent_on_request_only() {
     let initial = |sends_initial: bool| {
         format!("{LABELLED}&resourceVersionMatch=NotOlderThan&sendInitialEvents={sends_initial}&timeoutSeconds=0")
     };
-    let mut with = env.watch(CONFIG_MAPS, &initial(true)).await;
+    let mut with_initial = env.watch(CONFIG_MAPS, &initial(true)).await;
     assert_eq!(
-        event_summaries(&mut with, 4).await,
+        event_summaries(&mut with_initial, 4).await,
         ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"]
     );
-    let mut without = env.watch(CONFIG_MAPS, &initial(false)).await;
+    let mut without_initial = env.watch(CONFIG_MAPS, &initial(false)).await;
     update_object(&env, "1").await;
-    for body in [&mut with, &mut without] {
+    for body in [&mut with_initial, &mut without_initial] {
         assert_eq!(event_summaries(body, 1).await, ["MODIFIED m1/only-m1"]);
     }
     env.stop().await;
@@ -388,7 +389,7 @@ async fn initial_events_are_sent_on_request_only() {
 async fn a_view_that_widens_sends_its_new_objects() {
     let mut env = test_env().await;
     let _collected = keep_collecting(&env);
-    let narrow = |names: &[&str]| Interest {
+    let interest_in = |names: &[&str]| Interest {
         namespaces: Namespaces::Names(names.iter().map(|name| (*name).to_owned()).collect()),
         ..registered(Clusters::All, config_maps())
     };
@@ -396,7 +397,7 @@ async fn a_view_that_widens_sends_its_new_objects() {
         let next = env.declare(interest);
         drop(std::mem::replace(&mut env.interest, next));
     };
-    replace_registration(&mut env, narrow(&["default"]));
+    replace_registration(&mut env, interest_in(&["default"]));
     let mut follower = env.cache.follow(env.cache.seq());
     let admin = env.members["m1"].admin();
     create(&admin, "v1", "Namespace", None, json!({"metadata": {"name": "other"}})).await;
@@ -411,7 +412,7 @@ async fn a_view_that_widens_sends_its_new_objects() {
     assert_eq!(event_summaries(&mut body, 1).await, ["ADDED m1/in-other"]);
     update_object(&env, "1").await;
     assert_eq!(event_summaries(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
-    replace_registration(&mut env, narrow(&["default"]));
+    replace_registration(&mut env, interest_in(&["default"]));
     assert_eq!(event_summaries(&mut body, 1).await, ["DELETED m1/in-other"]);
     env.stop().await;
 }

@@ -28,14 +28,14 @@ fn measure(source: &str) -> (usize, usize) {
     let mut open: Vec<Level> = Vec::new();
     let mut level = Level::default();
     let mut nesting = 0;
-    let mut before = ' ';
-    let mut rest = source.chars().peekable();
-    while let Some(next) = rest.next() {
+    let mut previous = ' ';
+    let mut chars = source.chars().peekable();
+    while let Some(next) = chars.next() {
         if next.is_whitespace() {
             continue;
         }
-        if next == '/' && rest.peek() == Some(&'/') {
-            rest.by_ref().find(|c| *c == '\n');
+        if next == '/' && chars.peek() == Some(&'/') {
+            chars.by_ref().find(|c| *c == '\n');
             continue;
         }
         let is_closing = matches!(next, ')' | ']' | '}');
@@ -43,11 +43,11 @@ fn measure(source: &str) -> (usize, usize) {
             nesting = nesting.max(level.enclosing + level.part.conditions + 1);
         }
         match next {
-            '"' | '\'' => skip_text(next, &mut rest),
+            '"' | '\'' => skip_text(next, &mut chars),
             '(' | '[' | '{' => {
                 // An index adds a level, as a field does.
-                let is_index =
-                    next == '[' && (before.is_alphanumeric() || matches!(before, '_' | ')' | ']' | '}' | '"' | '\''));
+                let is_index = next == '['
+                    && (previous.is_alphanumeric() || matches!(previous, '_' | ')' | ']' | '}' | '"' | '\''));
                 level.part.operators += usize::from(is_index);
                 let enclosing = level.enclosing + level.part.conditions + 1;
                 open.push(std::mem::replace(&mut level, Level { enclosing, ..Level::default() }));
@@ -62,14 +62,14 @@ fn measure(source: &str) -> (usize, usize) {
             '&' => level.part.join(0),
             '|' => level.part.join(1),
             // A question mark after these characters marks an optional field or element.
-            '?' if !matches!(before, '.' | '[' | '{' | ',') => level.part.question_marks += 1,
+            '?' if !matches!(previous, '.' | '[' | '{' | ',') => level.part.question_marks += 1,
             ':' if level.part.question_marks > level.part.conditions => level.part.conditions += 1,
             '.' | '+' | '-' | '*' | '/' | '%' | '!' | '?' | ':' | '<' | '>' | '=' => level.part.operators += 1,
             // The operator `in`.
-            'i' if rest.peek() == Some(&'n') => level.part.operators += 1,
+            'i' if chars.peek() == Some(&'n') => level.part.operators += 1,
             _ => {}
         }
-        before = next;
+        previous = next;
     }
     let depth = open.iter().fold(level.depth(), |inner, level| inner.max(level.depth()) + 1);
     (nesting, depth)
@@ -127,11 +127,11 @@ impl Part {
 
 /// Skips a string literal, which may be triple-quoted. Backslashes in raw strings are treated as escapes: text that
 /// is wrongly included ends at the next quote.
-fn skip_text(quote: char, rest: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-    while let Some(next) = rest.next() {
+fn skip_text(quote: char, chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    while let Some(next) = chars.next() {
         match next {
             '\\' => {
-                rest.next();
+                chars.next();
             }
             next if next == quote => return,
             _ => {}

@@ -173,7 +173,7 @@ fn downcast_kind(kind: &Cel) -> &ValueKind {
 
 /// Compares two values by the kind of the first.
 fn are_equal(kind: &ValueKind, left: &Cel, right: &Cel) -> Result<bool, ExecutionError> {
-    let all = |kind: &ValueKind, left: &[Cel], right: &[Cel]| -> Result<bool, ExecutionError> {
+    let are_lists_equal = |kind: &ValueKind, left: &[Cel], right: &[Cel]| -> Result<bool, ExecutionError> {
         let mut pairs = left.iter().zip(right);
         Ok(left.len() == right.len() && pairs.try_fold(true, |same, (a, b)| Ok(same && are_equal(kind, a, b)?))?)
     };
@@ -199,7 +199,7 @@ fn are_equal(kind: &ValueKind, left: &Cel, right: &Cel) -> Result<bool, Executio
             Ok(true)
         }
         (ValueKind::List(item) | ValueKind::Computed(item), Cel::List(left), Cel::List(right)) => {
-            all(item, left, right)
+            are_lists_equal(item, left, right)
         }
         (ValueKind::Values(_) | ValueKind::Fields(_), Cel::Map(left), Cel::Map(right)) => {
             are_maps_equal(kind, left, right)
@@ -241,24 +241,26 @@ fn are_maps_equal(kind: &ValueKind, left: &Map, right: &Map) -> Result<bool, Exe
 fn concatenate(kind: &ValueKind, left: &Cel, right: &Cel) -> Outcome {
     let (Cel::List(left), Cel::List(right)) = (left, right) else { return Err(ExecutionError::NoSuchOverload) };
     charge_or_fail(right.len() as u64 / 10)?;
-    let mut all = (**left).clone();
+    let mut elements = (**left).clone();
     match kind {
         ValueKind::Keyed(keys, _) => {
             let positions: HashMap<_, usize> =
                 left.iter().enumerate().map(|(at, element)| (element_key(keys, element), at)).collect();
             for element in right.iter() {
                 match positions.get(&element_key(keys, element)) {
-                    Some(at) if *at < all.len() => all[*at] = element.clone(),
-                    _ => all.push(element.clone()),
+                    Some(at) if *at < elements.len() => elements[*at] = element.clone(),
+                    _ => elements.push(element.clone()),
                 }
             }
         }
         _ => {
             let mut set = hash_elements(left)?;
-            all.extend(right.iter().filter(|element| scalar(element).is_none_or(|scalar| set.insert(scalar))).cloned());
+            elements.extend(
+                right.iter().filter(|element| scalar(element).is_none_or(|scalar| set.insert(scalar))).cloned(),
+            );
         }
     }
-    Ok(Cel::List(Arc::new(all)))
+    Ok(Cel::List(Arc::new(elements)))
 }
 
 /// Identity of a set's element.

@@ -105,8 +105,8 @@ pub(super) fn expand(expr: IdedExpr) -> Result<IdedExpr, String> {
     Ok(IdedExpr { id, expr })
 }
 
-fn expand_all(all: Vec<IdedExpr>) -> Result<Vec<IdedExpr>, String> {
-    all.into_iter().map(expand).collect()
+fn expand_all(exprs: Vec<IdedExpr>) -> Result<Vec<IdedExpr>, String> {
+    exprs.into_iter().map(expand).collect()
 }
 
 /// Expands a method call if it is a macro.
@@ -126,19 +126,19 @@ fn expand_call(mut call_expr: CallExpr) -> Result<IdedExpr, String> {
     let mut args = call_expr.args.into_iter();
     let mut next = || args.next().unwrap_or_default();
     if let "optMap" | "optFlatMap" = name.as_str() {
-        let (variable, body) = (variable(next())?, next());
+        let (variable, body) = (variable_name(next())?, next());
         return Ok(expand_optional(&name, *target, variable, body));
     }
     if name == "sortBy" {
-        let (variable, key) = (variable(next())?, next());
+        let (variable, key) = (variable_name(next())?, next());
         return Ok(expand_sort_by(*target, variable, key));
     }
-    let (first, second) = (variable(next())?, variable(next())?);
+    let (first, second) = (variable_name(next())?, variable_name(next())?);
     let bodies: Vec<IdedExpr> = args.map(|body| bind_pair(&first, &second, body)).collect();
     Ok(expand_two_variables(&name, *target, bodies))
 }
 
-fn variable(expr: IdedExpr) -> Result<String, String> {
+fn variable_name(expr: IdedExpr) -> Result<String, String> {
     match expr.expr {
         Expr::Ident(name) => Ok(name),
         _ => Err("ERROR: <input>:1:1: argument must be a simple name".to_owned()),
@@ -195,8 +195,8 @@ fn expand_two_variables(name: &str, target: IdedExpr, mut bodies: Vec<IdedExpr>)
             (boolean(false), condition, call(operators::LOGICAL_OR, vec![result(), body]), result())
         }
         "existsOne" | "exists_one" => {
-            let more = call(operators::ADD, vec![result(), int(1)]);
-            let step = call(operators::CONDITIONAL, vec![body, more, result()]);
+            let incremented = call(operators::ADD, vec![result(), int(1)]);
+            let step = call(operators::CONDITIONAL, vec![body, incremented, result()]);
             (int(0), boolean(true), step, call(operators::EQUALS, vec![result(), int(1)]))
         }
         "transformList" => (list(Vec::new()), boolean(true), apply_filter(append(body)), result()),

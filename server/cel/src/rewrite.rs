@@ -197,14 +197,14 @@ impl Rewriter {
     }
 
     fn call_with_kind(&mut self, name: &str, kind: ValueKind, args: &mut Vec<IdedExpr>) -> IdedExpr {
-        let known = self.kinds.iter().position(|known| *known == kind);
-        let index = known.unwrap_or_else(|| {
+        let position = self.kinds.iter().position(|existing| *existing == kind);
+        let index = position.unwrap_or_else(|| {
             self.kinds.push(kind);
             self.kinds.len() - 1
         });
-        let mut all = vec![node(Expr::Ident(variable(index)))];
-        all.append(&mut take(args));
-        call(name, all)
+        let mut all_args = vec![node(Expr::Ident(variable(index)))];
+        all_args.append(&mut take(args));
+        call(name, all_args)
     }
 }
 
@@ -255,11 +255,11 @@ fn optional_function_kind(name: &str, args: &[ValueKind]) -> ValueKind {
 }
 
 fn method_kind(name: &str, target: ValueKind, args: Vec<ValueKind>) -> ValueKind {
-    let other = args.into_iter().next().unwrap_or(ValueKind::Plain);
+    let first_arg = args.into_iter().next().unwrap_or(ValueKind::Plain);
     match name {
         "value" => target.unwrap_optional(),
-        "orValue" => target.unwrap_optional().or(other),
-        "or" => target.or(other),
+        "orValue" => target.unwrap_optional().or(first_arg),
+        "or" => target.or(first_arg),
         "first" | "last" => target.item().optional(),
         "validate" => ValueKind::Plain.optional(),
         "reverse" | "sort" | "distinct" | "slice" => target.item().wrap_in(ValueKind::Computed),

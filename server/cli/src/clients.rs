@@ -45,8 +45,8 @@ pub(crate) fn fleet(config: &kube::Config) -> anyhow::Result<kube::Client> {
 /// Returns a client for the control plane that prefixes the paths of its requests with this path.
 fn client_with_base_path(config: &kube::Config, path: &str) -> anyhow::Result<kube::Client> {
     let mut config = config.clone();
-    let control_plane = config.cluster_url.to_string();
-    config.cluster_url = format!("{}{path}", control_plane.trim_end_matches('/')).parse()?;
+    let control_plane_url = config.cluster_url.to_string();
+    config.cluster_url = format!("{}{path}", control_plane_url.trim_end_matches('/')).parse()?;
     // The proxy reconnects to members by itself; its 503 for an unreachable member is reported at once, without
     // retries.
     config.default_retry = false;

@@ -59,11 +59,11 @@ impl ConnectionArgs {
 
     /// A client for the control plane.
     pub async fn client(&self) -> anyhow::Result<kube::Client> {
-        Ok(kube::Client::try_from(self.config().await?)?)
+        Ok(kube::Client::try_from(self.load_config().await?)?)
     }
 
     /// Loads the kubeconfig and applies the impersonation and timeout flags.
-    pub async fn config(&self) -> anyhow::Result<kube::Config> {
+    pub async fn load_config(&self) -> anyhow::Result<kube::Config> {
         let path = self.kubeconfig.clone().or_else(|| match std::env::var_os("KUBECONFIG") {
             Some(_) => None,
             None => local_kubeconfig(),

@@ -84,7 +84,7 @@ impl ObjectArgs {
         clusters: &[String],
     ) -> anyhow::Result<ResolvedObject> {
         let (resource_type, name) = self.kind_and_name()?;
-        let config = connection.config().await?;
+        let config = connection.load_config().await?;
         let control_plane = kube::Client::try_from(config.clone())?;
         let scope = if clusters.is_empty() { Scope::All } else { Scope::Named(clusters.to_vec()) };
         let kind = find_kind(resource_type, &scope, &config, &control_plane).await?;

@@ -100,7 +100,7 @@ impl ContainerArgs {
         if self.operation_scope == Some(OperationScope::Karmada) {
             bail!("the control plane runs no pods; omit -s, and name a member with --cluster");
         }
-        let config = self.connection.config().await?;
+        let config = self.connection.load_config().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let workload = Workload::parse(object)?;
         let cluster = match &self.cluster {

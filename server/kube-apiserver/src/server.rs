@@ -389,8 +389,8 @@ impl ApiServer {
     }
 
     /// Runs a task that is cancelled when the server stops. A panic makes the server unready.
-    pub fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.inner.tasks.spawn(what, task);
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.inner.tasks.spawn(name, task);
     }
 
     /// Makes the server unready if one of these tasks stops unexpectedly.

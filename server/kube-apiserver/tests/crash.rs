@@ -129,10 +129,11 @@ async fn acknowledged_writes_survive_sigkill() {
         let stored: HashMap<String, ConfigMap> =
             listed.into_iter().map(|c| (c.metadata.name.clone().unwrap(), c)).collect();
         for (name, n) in &expected {
-            let found = stored.get(name).map(|object| object.data.as_ref().unwrap()["n"].parse::<usize>().unwrap());
-            match found {
-                Some(found) => {
-                    assert!(!is_deletion(*n) && found >= *n, "{name}: {n} was acknowledged, {found} is stored")
+            let stored_number =
+                stored.get(name).map(|object| object.data.as_ref().unwrap()["n"].parse::<usize>().unwrap());
+            match stored_number {
+                Some(stored) => {
+                    assert!(!is_deletion(*n) && stored >= *n, "{name}: {n} was acknowledged, {stored} is stored")
                 }
                 // The next write may have been stored without being acknowledged.
                 None => assert!(is_deletion(*n) || is_deletion(*n + 1), "{name} is lost after {n}"),

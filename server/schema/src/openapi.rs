@@ -1,5 +1,5 @@
 //! OpenAPI documents of extension API servers. A v3 document is published unchanged, a v2 document is converted to v3.
-//! The v2 document of this server includes the paths and definitions of all of them, converted to v2.
+//! The v2 document of this server includes the paths and definitions of these documents, converted to v2.
 
 mod upgrade;
 
@@ -33,7 +33,7 @@ impl PublishedDocument {
     pub fn parse(group: &str, version: &str, bytes: &[u8]) -> Option<Self> {
         let document: Value = serde_json::from_slice(bytes).ok()?;
         let is_v3 = document.get("openapi").and_then(Value::as_str).is_some_and(|version| version.starts_with("3."));
-        let document = if is_v3 { document } else { upgrade::upgrade(&document)? };
+        let document = if is_v3 { document } else { upgrade::convert_to_v3(&document)? };
         Some(Self { path: format!("apis/{group}/{version}"), hash: hash_document(bytes), document: Arc::new(document) })
     }
 

@@ -162,6 +162,9 @@ enum Bench {
     Simulated {
         #[arg(long)]
         count: usize,
+        /// Number of nodes of each member
+        #[arg(long)]
+        nodes: usize,
     },
     /// Scheduling decisions per second of the planner over many clusters and nodes
     Plan(plan::PlanArgs),
@@ -207,7 +210,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Mcp(args) => mcp::run(&args, scratch).await?,
         Bench::Paths(args) => paths::run(&args, scratch).await?,
         Bench::Replicas(args) => replicas::run(&args, scratch).await?,
-        Bench::Replica { cache_dir, kubeconfig, db } => replicas::replica(&cache_dir, &kubeconfig, &db).await?,
+        Bench::Replica { cache_dir, kubeconfig, db } => replicas::run_replica(&cache_dir, &kubeconfig, &db).await?,
         Bench::Proxy(args) => proxy::run(&args, scratch).await?,
         Bench::Propagate(args) => propagate::run(&args, scratch).await?,
         Bench::Writes(args) => writes::run(&args, scratch).await?,
@@ -223,7 +226,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Controllers { cache_dir, kubeconfig, evict } => {
             processes::run_controllers(&cache_dir, kubeconfig.as_deref(), evict).await?;
         }
-        Bench::Simulated { count } => processes::run_simulated_members(count).await?,
+        Bench::Simulated { count, nodes } => processes::run_simulated_members(count, nodes).await?,
         Bench::Plan(args) => plan::run(&args)?,
         Bench::Access(args) => access::run(&args)?,
         Bench::Members { clusters, pods, pod_bytes } => {

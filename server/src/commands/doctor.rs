@@ -37,7 +37,7 @@ pub(crate) struct DoctorArgs {
 
 pub(crate) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let roles: Vec<Role> = args.roles.iter().copied().map(Role::from).collect();
-    let mut findings = examine(args.connection.config().await?, &roles).await?;
+    let mut findings = examine(args.connection.load_config().await?, &roles).await?;
     findings.sort_by_key(|finding| Reverse(finding.severity));
     print(&mut terminal::stdout(), &findings, args.output)?;
     let is_broken = findings.iter().any(|finding| finding.severity == Severity::Broken);

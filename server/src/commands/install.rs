@@ -85,7 +85,7 @@ pub(crate) struct UninstallArgs {
 }
 
 pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
-    let config = args.connection.config().await?;
+    let config = args.connection.load_config().await?;
     let client = kube::Client::try_from(config.clone())?;
     let previous = installation::read_record(&client).await?;
     let Some(host) = args.host.clone().or_else(|| previous.as_ref().map(|record| record.host.clone())) else {

@@ -61,21 +61,22 @@ impl Members {
         let mut ports: BTreeMap<String, u16> = dir.read_state(PORTS_FILE).unwrap_or_default();
         let shapes: BTreeMap<String, MemberShape> = dir.read_state(SHAPES_FILE).unwrap_or_default();
         let starts = requests.iter().enumerate().map(|(index, MemberRequest { name, shape })| {
-            let recorded = shapes.get(name.as_str()).cloned();
+            let previous_shape = shapes.get(name.as_str()).cloned();
             let listen = local_address(ports.get(name.as_str()).copied());
             async move {
                 if config.is_conformance {
                     return anyhow::Ok((start_member(name, None, dir, listen, true).await?, None));
                 }
-                let recorded_or_default = || recorded.clone().unwrap_or_else(|| MemberShape::default_for_index(index));
-                let requested = shape.clone().unwrap_or_else(recorded_or_default);
-                if recorded.as_ref().is_some_and(|recorded| *recorded != requested) {
+                let previous_or_default =
+                    || previous_shape.clone().unwrap_or_else(|| MemberShape::default_for_index(index));
+                let new_shape = shape.clone().unwrap_or_else(previous_or_default);
+                if previous_shape.as_ref().is_some_and(|previous_shape| *previous_shape != new_shape) {
                     progress.report_done(&format!(
                         "member {name}: settings changed since the last start; the new ones are applied"
                     ));
                 }
-                let member = start_member(name, Some(&requested), dir, listen, false).await?;
-                let change = ShapeChange { is_requested: shape.is_some(), before: recorded, after: requested };
+                let member = start_member(name, Some(&new_shape), dir, listen, false).await?;
+                let change = ShapeChange { is_requested: shape.is_some(), before: previous_shape, after: new_shape };
                 Ok((member, Some(change)))
             }
         });

@@ -103,7 +103,7 @@ func observe(ctx context.Context, o options.Options, addresses []address) ([]*ob
 	g := newGates()
 	var targets []*observation
 	churns := map[string]*churn{}
-	var all []*churn
+	var startedChurns []*churn
 	for _, a := range addresses {
 		client, err := kubernetes.NewForConfig(a.config)
 		if err != nil {
@@ -115,7 +115,7 @@ func observe(ctx context.Context, o options.Options, addresses []address) ([]*ob
 		}
 		if churns[a.namespace] == nil {
 			churns[a.namespace] = newChurn(origin.CoreV1().ConfigMaps(a.namespace), o.Rate)
-			all = append(all, churns[a.namespace])
+			startedChurns = append(startedChurns, churns[a.namespace])
 		}
 		target := &observation{address: a, churn: churns[a.namespace], client: client, origin: origin}
 		for _, streams := range []bool{false, true} {
@@ -127,7 +127,7 @@ func observe(ctx context.Context, o options.Options, addresses []address) ([]*ob
 		}
 		targets = append(targets, target)
 	}
-	return targets, all, nil
+	return targets, startedChurns, nil
 }
 
 // runChurns writes to all clusters concurrently until the context is done.
@@ -199,11 +199,11 @@ func (t *observation) checkAfterRestart(ctx context.Context, i *informer, before
 func (t *observation) checkStore(ctx context.Context, i *informer) []string {
 	var differences []string
 	err := waitFor(ctx, syncTimeout, func() string {
-		listed, err := list(ctx, t.client, t.namespace)
+		listed, err := listObjects(ctx, t.client, t.namespace)
 		if err != nil {
 			return fmt.Sprintf("cannot list: %v", err)
 		}
-		origin, err := list(ctx, t.origin, t.namespace)
+		origin, err := listObjects(ctx, t.origin, t.namespace)
 		if err != nil {
 			return fmt.Sprintf("cannot list in the cluster: %v", err)
 		}

@@ -166,15 +166,15 @@ func (i *informer) store() map[string]record.State {
 	return objects
 }
 
-// list lists the objects without an informer, by name.
-func list(ctx context.Context, client kubernetes.Interface, namespace string) (map[string]record.State, error) {
-	found, err := client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+// listObjects lists the objects without an informer, by name.
+func listObjects(ctx context.Context, client kubernetes.Interface, namespace string) (map[string]record.State, error) {
+	configMaps, err := client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	objects := map[string]record.State{}
-	for index := range found.Items {
-		if name, state, ok := stateOf(&found.Items[index]); ok {
+	for index := range configMaps.Items {
+		if name, state, ok := stateOf(&configMaps.Items[index]); ok {
 			objects[name] = state
 		}
 	}

@@ -265,8 +265,8 @@ func checkQuiet(ctx context.Context, manager *runningManager) error {
 		if now := manager.reconciles.Load(); now != last {
 			last, since = now, time.Now()
 		}
-		if rest := time.Since(since); rest < quietDuration {
-			return fmt.Sprintf("the manager was idle for only %v", rest.Round(time.Millisecond))
+		if idle := time.Since(since); idle < quietDuration {
+			return fmt.Sprintf("the manager was idle for only %v", idle.Round(time.Millisecond))
 		}
 		return ""
 	})

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-const list = `# Comment
+const exclusionsText = `# Comment
 [sig-a] Webhook *
 	starts a webhook server's container
 
@@ -17,7 +17,7 @@ const list = `# Comment
 `
 
 func TestExclusionsGiveReasons(t *testing.T) {
-	exclusions, err := ParseExclusions(list)
+	exclusions, err := ParseExclusions(exclusionsText)
 	if err != nil {
 		t.Fatal(err)
 	}

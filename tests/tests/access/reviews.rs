@@ -103,8 +103,8 @@ impl Generator {
     /// A binding of a role. A ClusterRole is bound in the cluster or in a namespace. Some bindings reference a role that
     /// does not exist.
     fn binding(&mut self, nth: usize, role: &Value) -> Value {
-        let own = role["metadata"]["namespace"].as_str();
-        let namespace = own.unwrap_or_else(|| self.pick(&SCOPES)).to_owned();
+        let role_namespace = role["metadata"]["namespace"].as_str();
+        let namespace = role_namespace.unwrap_or_else(|| self.pick(&SCOPES)).to_owned();
         let kind = if namespace.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" };
         let name =
             if nth.is_multiple_of(10) { "reviews-gone" } else { role["metadata"]["name"].as_str().unwrap_or_default() };

@@ -120,7 +120,7 @@ fn check_identity(identity: &Identity, recorded: &RecordedRequest, identities: &
     errors
 }
 
-/// Checks that exactly one request arrived, without client headers that are not for the member.
+/// Checks the framing and the headers of a recorded request: none may be a client's header that is not for the member.
 fn check_headers(recorded: &RecordedRequest, identities: &Identities, case: &Case) -> Vec<String> {
     let mut errors = Vec::new();
     if let Some(error) = recorded.framing_error.as_ref().filter(|_| !case.row.expect.truncated) {
@@ -144,9 +144,9 @@ fn check_headers(recorded: &RecordedRequest, identities: &Identities, case: &Cas
         }
     }
     let hosts = values(&recorded.head, "host");
-    let own = case.runtime_values.members.get(recorded.member).cloned().unwrap_or_default();
-    if hosts != [own.clone()] {
-        errors.push(format!("host: {hosts:?} (expected {own:?})"));
+    let expected_host = case.runtime_values.members.get(recorded.member).cloned().unwrap_or_default();
+    if hosts != [expected_host.clone()] {
+        errors.push(format!("host: {hosts:?} (expected {expected_host:?})"));
     }
     if find(&recorded.head.to_ascii_lowercase(), BEARER_SUBPROTOCOL).is_some() {
         errors.push("a bearer subprotocol arrived".to_owned());
@@ -192,14 +192,14 @@ fn check_target(case: &Case, recorded: &RecordedRequest) -> Vec<String> {
     for name in case.row.expect.lacks.iter().filter(|name| !values(&recorded.head, name).is_empty()) {
         errors.push(format!("{name} arrived"));
     }
-    let own_target = case.row.target.is_some() || case.row.fields.is_some() || case.row.line.is_some();
+    let has_own_target = case.row.target.is_some() || case.row.fields.is_some() || case.row.line.is_some();
     let expected: Vec<Vec<u8>> = match case.row.expect.arrives_at.as_slice() {
-        [] if own_target || fans_out => return errors,
+        [] if has_own_target || fans_out => return errors,
         [] => vec![case.path()],
         named => named.iter().map(|text| case.fill(text)).collect(),
     };
     if !expected.iter().any(|expected| expected == path) {
-        let expected: Vec<String> = expected.iter().map(|one| lossy(one)).collect();
+        let expected: Vec<String> = expected.iter().map(|path| lossy(path)).collect();
         errors.push(format!("requests {} (expected {expected:?})", lossy(path)));
     }
     errors

@@ -139,8 +139,9 @@ fn decode_status(block: &[u8]) -> Result<u16> {
     }
     let first = *rest.first().context("the header block is empty")?;
     if first & 0x80 != 0 {
-        let known = [200, 204, 206, 304, 400, 404, 500];
-        return known.get((first & 0x7f) as usize - 8).copied().context("the first field is not the status");
+        // Entries 8 to 14 of the static table (RFC 7541, appendix A).
+        let static_statuses = [200, 204, 206, 304, 400, 404, 500];
+        return static_statuses.get((first & 0x7f) as usize - 8).copied().context("the first field is not the status");
     }
     let length = *rest.get(1).context("the status has no value")?;
     let value = rest.get(2..2 + (length & 0x7f) as usize).context("the value of the status is incomplete")?;

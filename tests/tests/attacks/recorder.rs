@@ -102,7 +102,7 @@ impl Recorder {
 
     /// Requests received so far, in the order in which their heads were complete.
     pub fn requests(&self) -> Vec<RecordedRequest> {
-        self.requests.lock().expect("lock").clone()
+        self.requests.lock().expect("the lock is not poisoned").clone()
     }
 
     /// Waits until all connections have ended.
@@ -115,7 +115,7 @@ impl Recorder {
 
     /// Records a request without its body; returns its index.
     fn record(&self, head: &[u8]) -> usize {
-        let mut all = self.requests.lock().expect("lock");
+        let mut all = self.requests.lock().expect("the lock is not poisoned");
         all.push(RecordedRequest {
             member: self.name,
             head: head.to_vec(),
@@ -127,7 +127,7 @@ impl Recorder {
     }
 
     fn update(&self, index: usize, change: impl FnOnce(&mut RecordedRequest)) {
-        change(&mut self.requests.lock().expect("lock")[index]);
+        change(&mut self.requests.lock().expect("the lock is not poisoned")[index]);
     }
 
     async fn serve(&self, mut wire: Wire) -> Result<()> {

@@ -230,22 +230,22 @@ pub fn rows() -> Result<Vec<Row>> {
     let files = fs::read_dir(FOLDER)?.map(|entry| Ok(entry?.path()));
     let mut files: Vec<PathBuf> = files.collect::<Result<_>>()?;
     files.sort_by_cached_key(|file| (file.ends_with(LAST_FILE), file.clone()));
-    let mut all = Vec::new();
+    let mut rows = Vec::new();
     for file in files {
         // Parsed through JSON, so that errors name the fields of an invalid row.
-        let rows: Vec<Value> =
+        let values: Vec<Value> =
             serde_saphyr::from_str(&fs::read_to_string(&file)?).with_context(|| file.display().to_string())?;
-        for row in rows {
-            let id = row["id"].as_str().unwrap_or_default().to_owned();
-            all.push(serde_json::from_value(row).with_context(|| format!("row {id:?} of {}", file.display()))?);
+        for value in values {
+            let id = value["id"].as_str().unwrap_or_default().to_owned();
+            rows.push(serde_json::from_value(value).with_context(|| format!("row {id:?} of {}", file.display()))?);
         }
     }
-    Ok(all)
+    Ok(rows)
 }
 
 /// Cases of the rows, in order.
 pub fn cases(rows: &[Row], runtime_values: &Arc<RuntimeValues>) -> Result<Vec<Case>> {
-    let mut all = Vec::new();
+    let mut cases = Vec::new();
     for row in rows {
         let names = row.listeners.iter().map(String::as_str);
         let names: Vec<&str> =
@@ -258,12 +258,12 @@ pub fn cases(rows: &[Row], runtime_values: &Arc<RuntimeValues>) -> Result<Vec<Ca
                     continue;
                 }
                 let (row, listener, runtime_values) = (row.clone(), listener.clone(), Arc::clone(runtime_values));
-                let mark = format!("{MARK}{:04}", all.len());
-                all.push(Case { row, listener, version: *version, mark, runtime_values });
+                let mark = format!("{MARK}{:04}", cases.len());
+                cases.push(Case { row, listener, version: *version, mark, runtime_values });
             }
         }
     }
-    Ok(all)
+    Ok(cases)
 }
 
 impl Case {
@@ -331,12 +331,12 @@ impl Case {
         let mut target = self.listener.prefix.clone().into_bytes();
         target.extend(self.row.path.as_ref().map_or_else(|| self.fill(&DEFAULT_PATH.into()), |path| self.fill(path)));
         let mark = format!("m={}", self.mark);
-        for more in [self.listener.query, &mark] {
-            if more.is_empty() || more == mark && find(&target, self.mark.as_bytes()).is_some() {
+        for parameter in [self.listener.query, &mark] {
+            if parameter.is_empty() || parameter == mark && find(&target, self.mark.as_bytes()).is_some() {
                 continue;
             }
             target.push(if target.contains(&b'?') { b'&' } else { b'?' });
-            target.extend(more.bytes());
+            target.extend(parameter.bytes());
         }
         target
     }

@@ -136,11 +136,11 @@ impl TestEnv {
         // Value of a cookie, without its attributes.
         let value = |cookie: &String| cookie.split_once('=').map(|(_, value)| value.to_owned());
         identities.credentials.extend(cookies.values().filter_map(value));
-        for recorder in ["m1", "m2"] {
-            let path = format!("{SECRETS}/{recorder}-impersonator");
+        for member in ["m1", "m2"] {
+            let path = format!("{SECRETS}/{member}-impersonator");
             let secret = wait_until(&control_plane, &path, |secret| secret["data"]["token"].is_string()).await?;
             let token = STANDARD.decode(secret["data"]["token"].as_str().context("the response has no token")?)?;
-            identities.impersonators.insert(recorder, String::from_utf8(token)?);
+            identities.impersonators.insert(member, String::from_utf8(token)?);
         }
         let members = [("m1", first.address.to_string()), ("m2", "kubernetes.default.svc".to_owned())];
         let runtime_values = RuntimeValues { endpoints: endpoints.into(), tokens, cookies, members: members.into() };
@@ -162,13 +162,13 @@ impl TestEnv {
     /// Waits until both members are ready behind their recorders and the registered resources are cached.
     async fn wait_until_ready(&self) -> Result<()> {
         for member in ["m1", "m2"] {
-            let ready = |cluster: &Value| {
+            let is_ready = |cluster: &Value| {
                 let conditions = cluster["status"]["conditions"].as_array().cloned().unwrap_or_default();
-                conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
+                conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
             };
-            wait_until(&self.control_plane, &format!("{CLUSTERS}/{member}"), ready).await?;
-            let version = |found: &Value| found["gitVersion"].is_string();
-            wait_until(&self.control_plane, &format!("{CLUSTERS}/{member}/proxy/version"), version).await?;
+            wait_until(&self.control_plane, &format!("{CLUSTERS}/{member}"), is_ready).await?;
+            let has_version = |found: &Value| found["gitVersion"].is_string();
+            wait_until(&self.control_plane, &format!("{CLUSTERS}/{member}/proxy/version"), has_version).await?;
         }
         let cache = "/apis/search.karmada.io/v1alpha1/search/cache/api/v1/namespaces/default/configmaps/cached";
         let is_cached = |found: &Value| found["items"].as_array().is_some_and(|items| items.len() == 1);

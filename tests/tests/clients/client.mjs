@@ -19,14 +19,14 @@ const expectError = async (call, code, reason) => {
   assert.equal(body.reason, reason);
 };
 
-const map = (name, data) => ({ metadata: { name, labels: { of: "node" } }, data });
+const configMap = (name, data) => ({ metadata: { name, labels: { of: "node" } }, data });
 
-async function configMaps() {
+async function checkConfigMaps() {
   for (let n = 0; n < 7; n++) {
-    await core.createNamespacedConfigMap({ namespace, body: map(`js-${n}`, { n: String(n) }) });
+    await core.createNamespacedConfigMap({ namespace, body: configMap(`js-${n}`, { n: String(n) }) });
   }
-  await expectError(core.createNamespacedConfigMap({ namespace, body: map("js-0", {}) }), 409, "AlreadyExists");
-  await expectError(core.createNamespacedConfigMap({ namespace, body: map("No Name", {}) }), 422, "Invalid");
+  await expectError(core.createNamespacedConfigMap({ namespace, body: configMap("js-0", {}) }), 409, "AlreadyExists");
+  await expectError(core.createNamespacedConfigMap({ namespace, body: configMap("No Name", {}) }), 422, "Invalid");
   await expectError(core.readNamespacedConfigMap({ namespace, name: "none" }), 404, "NotFound");
 
   const live = await core.readNamespacedConfigMap({ namespace, name: "js-1" });
@@ -39,17 +39,17 @@ async function configMaps() {
   assert.equal(patched.data.n, "one");
 
   const names = [];
-  let next;
+  let continueToken;
   do {
-    const page = await core.listNamespacedConfigMap({ namespace, limit: 3, labelSelector: "of=node", _continue: next });
-    names.push(...page.items.map((one) => one.metadata.name));
-    next = page.metadata._continue;
-  } while (next);
+    const page = await core.listNamespacedConfigMap({ namespace, limit: 3, labelSelector: "of=node", _continue: continueToken });
+    names.push(...page.items.map((item) => item.metadata.name));
+    continueToken = page.metadata._continue;
+  } while (continueToken);
   assert.deepEqual(names, [0, 1, 2, 3, 4, 5, 6].map((n) => `js-${n}`));
 }
 
 // An informer receives every change, and finally contains the existing objects.
-async function informer() {
+async function checkInformer() {
   const path = `/api/v1/namespaces/${namespace}/configmaps`;
   const list = () => core.listNamespacedConfigMap({ namespace, labelSelector: "of=node" });
   const informer = k8s.makeInformer(config, path, list, "of=node");
@@ -66,18 +66,18 @@ async function informer() {
   });
   await informer.start();
   for (let n = 0; n < 20; n++) {
-    await core.createNamespacedConfigMap({ namespace, body: map(`churn-${n}`, { n: "0" }) });
+    await core.createNamespacedConfigMap({ namespace, body: configMap(`churn-${n}`, { n: "0" }) });
     const body = [{ op: "add", path: "/data/n", value: "1" }];
     await core.patchNamespacedConfigMap({ namespace, name: `churn-${n}`, body });
     await core.deleteNamespacedConfigMap({ namespace, name: `churn-${n}` });
   }
   await allReceived;
-  const cached = informer.list(namespace).map((one) => one.metadata.name).sort();
+  const cached = informer.list(namespace).map((item) => item.metadata.name).sort();
   assert.deepEqual(cached, [0, 1, 2, 3, 4, 5, 6].map((n) => `js-${n}`));
   await informer.stop();
 }
 
-async function deployments() {
+async function checkDeployments() {
   const labels = { app: "js" };
   const spec = { containers: [{ name: "main", image: "nginx" }] };
   const deployment = { metadata: { name: "js" }, spec: { selector: { matchLabels: labels }, template: { metadata: { labels }, spec } } };
@@ -88,14 +88,14 @@ async function deployments() {
   const options = [undefined, undefined, "js-client", true, k8s.PatchStrategy.ServerSideApply];
   const response = await objects.patch(applied, ...options);
   assert.equal(response.spec.replicas, 3);
-  assert.ok(response.metadata.managedFields.some((one) => one.manager === "js-client" && one.operation === "Apply"));
+  assert.ok(response.metadata.managedFields.some((entry) => entry.manager === "js-client" && entry.operation === "Apply"));
   await apps.deleteNamespacedDeployment({ namespace, name: "js" });
 }
 
 await core.createNamespace({ body: { metadata: { name: namespace } } });
-await configMaps();
-await informer();
-await deployments();
+await checkConfigMaps();
+await checkInformer();
+await checkDeployments();
 await core.deleteNamespace({ name: namespace });
 console.log("ok");
 process.exit(0);

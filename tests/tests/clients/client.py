@@ -23,15 +23,15 @@ def expect_error(what, status, reason, call):
     sys.exit(f"{what} was not refused")
 
 
-def config_maps(core, namespace):
-    def named(name, data):
+def check_config_maps(core, namespace):
+    def config_map(name, data):
         metadata = client.V1ObjectMeta(name=name, labels={"of": "python"})
         return client.V1ConfigMap(metadata=metadata, data=data)
 
     for n in range(7):
-        core.create_namespaced_config_map(namespace, named(f"py-{n}", {"n": str(n)}))
-    expect_error("a second create", 409, "AlreadyExists", lambda: core.create_namespaced_config_map(namespace, named("py-0", {})))
-    expect_error("a bad name", 422, "Invalid", lambda: core.create_namespaced_config_map(namespace, named("No Name", {})))
+        core.create_namespaced_config_map(namespace, config_map(f"py-{n}", {"n": str(n)}))
+    expect_error("a second create", 409, "AlreadyExists", lambda: core.create_namespaced_config_map(namespace, config_map("py-0", {})))
+    expect_error("a bad name", 422, "Invalid", lambda: core.create_namespaced_config_map(namespace, config_map("No Name", {})))
     expect_error("a missing object", 404, "NotFound", lambda: core.read_namespaced_config_map("none", namespace))
 
     live = core.read_namespaced_config_map("py-1", namespace)
@@ -45,7 +45,7 @@ def config_maps(core, namespace):
     names, token = [], None
     while True:
         page = core.list_namespaced_config_map(namespace, limit=3, label_selector="of=python", _continue=token)
-        names += [one.metadata.name for one in page.items]
+        names += [item.metadata.name for item in page.items]
         token = page.metadata._continue
         if not token:
             break
@@ -67,7 +67,7 @@ def config_maps(core, namespace):
     check("objects after the deletion of a collection", left, [])
 
 
-def deployments(apps, namespace):
+def check_deployments(apps, namespace):
     container = client.V1Container(name="main", image="nginx", ports=[client.V1ContainerPort(container_port=80)])
     template = client.V1PodTemplateSpec(
         metadata=client.V1ObjectMeta(labels={"app": "py"}), spec=client.V1PodSpec(containers=[container])
@@ -77,7 +77,7 @@ def deployments(apps, namespace):
     check("a default", (created.spec.replicas, created.spec.strategy.rolling_update.max_surge), (1, "25%"))
     side = {"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "busybox"}]}}}}
     patched = apps.patch_namespaced_deployment("py", namespace, side)
-    names = sorted(one.name for one in patched.spec.template.spec.containers)
+    names = sorted(container.name for container in patched.spec.template.spec.containers)
     check("a strategic merge", names, ["main", "side"])
     apps.patch_namespaced_deployment_scale("py", namespace, {"spec": {"replicas": 3}})
     check("a scale", apps.read_namespaced_deployment_scale("py", namespace).spec.replicas, 3)
@@ -86,7 +86,7 @@ def deployments(apps, namespace):
     apps.delete_namespaced_deployment("py", namespace, propagation_policy="Background")
 
 
-def custom_objects(api_client, namespace):
+def check_custom_objects(api_client, namespace):
     group, plural = "clients.example.com", "pythings"
     schema = client.V1JSONSchemaProps(
         type="object",
@@ -119,7 +119,7 @@ def custom_objects(api_client, namespace):
         timeout_seconds=30,
     ):
         conditions = event["object"].status.conditions if event["object"].status else None
-        if any(one.type == "Established" and one.status == "True" for one in conditions or []):
+        if any(condition.type == "Established" and condition.status == "True" for condition in conditions or []):
             stream.stop()
     things = client.CustomObjectsApi(api_client)
     thing = {"apiVersion": f"{group}/v1", "kind": "PyThing", "metadata": {"name": "a"}, "spec": {}}
@@ -137,9 +137,9 @@ def main():
     check("the version", client.VersionApi().get_code().major, "1")
     core = client.CoreV1Api()
     core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=namespace)))
-    config_maps(core, namespace)
-    deployments(client.AppsV1Api(), namespace)
-    custom_objects(client.ApiClient(), namespace)
+    check_config_maps(core, namespace)
+    check_deployments(client.AppsV1Api(), namespace)
+    check_custom_objects(client.ApiClient(), namespace)
     review = client.V1SelfSubjectAccessReview(
         spec=client.V1SelfSubjectAccessReviewSpec(resource_attributes=client.V1ResourceAttributes(verb="get", resource="pods"))
     )

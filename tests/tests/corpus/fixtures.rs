@@ -61,7 +61,7 @@ pub struct QueryCase {
     pub notice: Option<String>,
     /// Number of hits per group.
     pub groups: Option<BTreeMap<String, u64>>,
-    /// Sums of numbers per group, by number.
+    /// Sums of numeric columns, by column and group.
     #[serde(default)]
     pub sums: BTreeMap<String, BTreeMap<String, i64>>,
     /// True if the query is about objects of the control plane.
@@ -80,10 +80,10 @@ pub enum ExpectedHits {
 }
 
 impl QueryCase {
-    /// The numbers to sum, separated by commas.
-    pub fn summed_numbers(&self) -> Option<String> {
-        let numbers: Vec<&str> = self.sums.keys().map(String::as_str).collect();
-        (!numbers.is_empty()).then(|| numbers.join(","))
+    /// Names of the numeric columns to sum, separated by commas.
+    pub fn summed_columns(&self) -> Option<String> {
+        let columns: Vec<&str> = self.sums.keys().map(String::as_str).collect();
+        (!columns.is_empty()).then(|| columns.join(","))
     }
 }
 

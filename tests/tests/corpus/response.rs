@@ -17,7 +17,7 @@ pub struct QueryResponse {
     /// Number of hits per group, if the interface reports it.
     #[serde(default)]
     pub groups: Option<BTreeMap<String, u64>>,
-    /// Sums per group, by number, if the interface reports them.
+    /// Sums of numeric columns, by column and group, if the interface reports them.
     #[serde(default)]
     pub sums: Option<BTreeMap<String, BTreeMap<String, i64>>>,
 }
@@ -35,9 +35,9 @@ impl QueryResponse {
         let groups = values.clone().filter_map(|group| Some((text(&group["value"]), group["count"].as_u64()?)));
         let mut sums: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
         for group in values {
-            for (number, sum) in group["sums"].as_object().into_iter().flatten() {
-                let sum = sum.as_i64().with_context(|| format!("{number} is not an integer in {group}"))?;
-                sums.entry(number.clone()).or_default().insert(text(&group["value"]), sum);
+            for (column, sum) in group["sums"].as_object().into_iter().flatten() {
+                let sum = sum.as_i64().with_context(|| format!("{column} is not an integer in {group}"))?;
+                sums.entry(column.clone()).or_default().insert(text(&group["value"]), sum);
             }
         }
         Ok(Self {
@@ -51,32 +51,32 @@ impl QueryResponse {
 
     /// Differences from the expected result.
     pub fn differences(&self, case: &QueryCase) -> Vec<String> {
-        let QueryCase { query, hits, first, ordered, notice, .. } = case;
-        let Self { hits: found, total, notices, groups, sums } = self;
+        let QueryCase { query, hits: expected_hits, first, ordered, notice, .. } = case;
+        let Self { hits, total, notices, groups, sums } = self;
         let mut differences = Vec::new();
-        match hits {
+        match expected_hits {
             ExpectedHits::Count(number) if number != total => {
                 differences.push(format!("{total} hits (expected {number})"))
             }
             ExpectedHits::Count(_) => {}
             ExpectedHits::Names(expected) => {
-                let mut sorted = found.clone();
+                let mut sorted = hits.clone();
                 sorted.sort();
-                let compared = if *ordered { found } else { &sorted };
+                let compared = if *ordered { hits } else { &sorted };
                 if compared != expected {
-                    let missing: Vec<_> = expected.iter().filter(|hit| !found.contains(hit)).collect();
-                    let unexpected: Vec<_> = found.iter().filter(|hit| !expected.contains(hit)).collect();
+                    let missing: Vec<_> = expected.iter().filter(|hit| !hits.contains(hit)).collect();
+                    let unexpected: Vec<_> = hits.iter().filter(|hit| !expected.contains(hit)).collect();
                     differences.push(format!(
                         "missing hits {missing:?}, unexpected hits {unexpected:?}; all hits: {compared:?}"
                     ));
                 }
-                if *total < found.len() as u64 {
-                    differences.push(format!("{} hits but a total of {total}", found.len()));
+                if *total < hits.len() as u64 {
+                    differences.push(format!("{} hits but a total of {total}", hits.len()));
                 }
             }
         }
-        if first.is_some() && first.as_ref() != found.first() {
-            differences.push(format!("the first hit is {:?}", found.first()));
+        if first.is_some() && first.as_ref() != hits.first() {
+            differences.push(format!("the first hit is {:?}", hits.first()));
         }
         if case.groups.is_some() && groups.is_some() && groups != &case.groups {
             differences.push(format!("groups {groups:?}"));

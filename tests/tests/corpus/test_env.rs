@@ -56,7 +56,7 @@ impl TestEnv {
         // Members join one after another, because equal hits are ordered by the time at which the cache first received
         // them.
         for cluster in &corpus.clusters {
-            self.join(corpus, cluster).with_context(|| format!("joining {}", cluster.name))?;
+            self.join(corpus, cluster).with_context(|| format!("cannot join {}", cluster.name))?;
         }
         self.apply_changes(corpus)?;
         let stale = corpus.clusters.iter().filter(|cluster| cluster.stale).map(|cluster| cluster.name.as_str());
@@ -164,8 +164,8 @@ impl TestEnv {
         self.runtime.block_on(self.client.request(request)).with_context(|| path.to_owned())
     }
 
-    pub fn query(&self, query: &str, summed_numbers: Option<&str>) -> Result<Value> {
-        let sums = summed_numbers.map(|numbers| format!("&sums={numbers}")).unwrap_or_default();
+    pub fn query(&self, query: &str, summed_columns: Option<&str>) -> Result<Value> {
+        let sums = summed_columns.map(|columns| format!("&sums={columns}")).unwrap_or_default();
         self.get(&format!("query?limit=1000&facets=kind{sums}&q={}", utf8_percent_encode(query, NON_ALPHANUMERIC)))
     }
 
@@ -229,10 +229,10 @@ fn resources(corpus: &Corpus) -> Result<Vec<Resource>> {
     let objects = || corpus.entries.iter().filter_map(|entry| entry.object.as_ref());
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let resource = |(kind, names): (&String, &Vec<String>)| {
-        let is_one = |name: &str| name.to_lowercase() == *kind;
-        let objects_of_kind = || objects().filter(|object| object["kind"].as_str().is_some_and(is_one));
+        let is_kind = |name: &str| name.to_lowercase() == *kind;
+        let objects_of_kind = || objects().filter(|object| object["kind"].as_str().is_some_and(is_kind));
         let defined = objects_of_kind().next().map(|object| (text(&object["apiVersion"]), text(&object["kind"])));
-        let empty = EMPTY_KINDS.iter().find(|(_, kind)| is_one(kind));
+        let empty = EMPTY_KINDS.iter().find(|(_, kind)| is_kind(kind));
         let (api_version, kind) = defined
             .or_else(|| empty.map(|(api_version, kind)| ((*api_version).to_owned(), (*kind).to_owned())))
             .with_context(|| format!("no object defines {kind}"))?;

@@ -62,8 +62,9 @@ fn list<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value>
     object.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
-fn is_true(object: &Value, condition: &str) -> bool {
-    list(object, "/status/conditions").any(|one| one["type"] == condition && one["status"] == "True")
+fn is_true(object: &Value, condition_type: &str) -> bool {
+    let mut conditions = list(object, "/status/conditions");
+    conditions.any(|condition| condition["type"] == condition_type && condition["status"] == "True")
 }
 
 async fn list_all(client: &kube::Client, path: &str) -> Result<Vec<Value>> {

@@ -162,50 +162,50 @@ fn without_patched_object(text: &str) -> Option<String> {
 /// Texts of the differences, `real` first; empty if there are none. If the status codes differ, only codes and messages
 /// are compared.
 pub fn differences(real: &Response, ours: &Response) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut differences = Vec::new();
     if real.code != ours.code {
         let brief = |response: &Response| match response.body["message"].as_str() {
             Some(message) => format!("{} {}", response.code, shorten(message)),
             None => response.code.to_string(),
         };
-        found.push(format!("code: {} | {}", brief(real), brief(ours)));
-        return found;
+        differences.push(format!("code: {} | {}", brief(real), brief(ours)));
+        return differences;
     }
     if real.content_type != ours.content_type {
-        found.push(format!("content type: {} | {}", real.content_type, ours.content_type));
+        differences.push(format!("content type: {} | {}", real.content_type, ours.content_type));
     }
     if real.warnings != ours.warnings {
-        found.push(format!("warnings: {:?} | {:?}", real.warnings, ours.warnings));
+        differences.push(format!("warnings: {:?} | {:?}", real.warnings, ours.warnings));
     }
-    compare(&real.body, &ours.body, "", &mut found);
-    let more = found.len().saturating_sub(MAX_SHOWN_DIFFERENCES);
-    found.truncate(MAX_SHOWN_DIFFERENCES);
+    compare(&real.body, &ours.body, "", &mut differences);
+    let more = differences.len().saturating_sub(MAX_SHOWN_DIFFERENCES);
+    differences.truncate(MAX_SHOWN_DIFFERENCES);
     if more > 0 {
-        found.push(format!("and {more} more"));
+        differences.push(format!("and {more} more"));
     }
-    found
+    differences
 }
 
-fn compare(real: &Value, ours: &Value, path: &str, found: &mut Vec<String>) {
+fn compare(real: &Value, ours: &Value, path: &str, differences: &mut Vec<String>) {
     match (real, ours) {
         (Value::Object(left), Value::Object(right)) => {
             let others = right.keys().filter(|name| !left.contains_key(*name));
             for name in left.keys().chain(others) {
                 let absent = Value::String("<absent>".into());
                 let (left, right) = (left.get(name).unwrap_or(&absent), right.get(name).unwrap_or(&absent));
-                compare(left, right, &format!("{path}/{name}"), found);
+                compare(left, right, &format!("{path}/{name}"), differences);
             }
         }
         (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
             let pairs = left.iter().zip(right).enumerate();
-            pairs.for_each(|(at, (left, right))| compare(left, right, &format!("{path}/{at}"), found));
+            pairs.for_each(|(at, (left, right))| compare(left, right, &format!("{path}/{at}"), differences));
         }
         (Value::Array(left), Value::Array(right)) if path.ends_with("/managedFields") => {
-            found.push(format!("{path}: {} | {}", name_managers(left), name_managers(right)));
+            differences.push(format!("{path}: {} | {}", name_managers(left), name_managers(right)));
         }
         (Value::String(left), Value::String(right)) if path == "/message" && concern_different_fields(left, right) => {}
         _ if real != ours => {
-            found.push(format!("{path}: {} | {}", shorten(&real.to_string()), shorten(&ours.to_string())));
+            differences.push(format!("{path}: {} | {}", shorten(&real.to_string()), shorten(&ours.to_string())));
         }
         _ => {}
     }

@@ -94,8 +94,8 @@ fn map(random: &mut Random, schema: &Value, depth: usize) -> Map<String, Value> 
         }
     }
     if schema["additionalProperties"].is_object() {
-        let fewest = schema["minProperties"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-        for _ in 0..fewest + random.below(3) {
+        let min_properties = schema["minProperties"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        for _ in 0..min_properties + random.below(3) {
             map.insert(random.pick(&KEYS).into(), value(random, &schema["additionalProperties"], depth + 1));
         }
     }
@@ -111,9 +111,9 @@ fn map(random: &mut Random, schema: &Value, depth: usize) -> Map<String, Value> 
 }
 
 fn array(random: &mut Random, schema: &Value, depth: usize) -> Value {
-    let fewest = schema["minItems"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+    let min_items = schema["minItems"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
     let mut items = Vec::new();
-    for _ in 0..fewest + random.below(if depth > 6 { 1 } else { 4 }) {
+    for _ in 0..min_items + random.below(if depth > 6 { 1 } else { 4 }) {
         items.push(value(random, &schema["items"], depth + 1));
     }
     match schema["x-kubernetes-list-type"].as_str() {
@@ -144,11 +144,11 @@ fn remove_duplicates(items: &mut Vec<Value>, key: impl Fn(&Value) -> Value) {
 }
 
 fn integer(random: &mut Random, schema: &Value) -> i64 {
-    let at_least = schema["minimum"].as_i64().unwrap_or(0);
-    let at_most = schema["maximum"].as_i64().unwrap_or(at_least.saturating_add(9)).max(at_least);
+    let minimum = schema["minimum"].as_i64().unwrap_or(0);
+    let maximum = schema["maximum"].as_i64().unwrap_or(minimum.saturating_add(9)).max(minimum);
     let step = schema["multipleOf"].as_i64().unwrap_or(1).max(1);
-    let drawn = i64::try_from(random.below(usize::try_from((at_most - at_least).clamp(0, 50)).unwrap_or(0) + 1));
-    let drawn = at_least + drawn.unwrap_or_default();
+    let drawn = i64::try_from(random.below(usize::try_from((maximum - minimum).clamp(0, 50)).unwrap_or(0) + 1));
+    let drawn = minimum + drawn.unwrap_or_default();
     drawn - drawn.rem_euclid(step)
 }
 
@@ -168,12 +168,12 @@ fn string(random: &mut Random, schema: &Value) -> String {
     }
     if let Some(hir) = schema["pattern"].as_str().and_then(|pattern| parse_pattern(random, pattern)) {
         let mut text = String::new();
-        matching(random, &hir, &mut text);
+        append_match(random, &hir, &mut text);
         return text;
     }
-    let shortest = schema["minLength"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+    let min_length = schema["minLength"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
     let text = if random.chance(85) { random.pick(&TEXTS[..3]) } else { random.pick(&TEXTS) };
-    format!("{text}{}", "z".repeat(shortest.saturating_sub(text.chars().count())))
+    format!("{text}{}", "z".repeat(min_length.saturating_sub(text.chars().count())))
 }
 
 /// Parses a pattern, mostly with ASCII classes as in Go, where few other characters of Unicode classes match.
@@ -184,7 +184,7 @@ fn parse_pattern(random: &mut Random, pattern: &str) -> Option<Hir> {
 }
 
 /// Appends a text that a pattern matches. Anchors and other look-around assertions are ignored.
-fn matching(random: &mut Random, hir: &Hir, text: &mut String) {
+fn append_match(random: &mut Random, hir: &Hir, text: &mut String) {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => {}
         HirKind::Literal(literal) => text.push_str(&String::from_utf8_lossy(&literal.0)),
@@ -203,13 +203,13 @@ fn matching(random: &mut Random, hir: &Hir, text: &mut String) {
         HirKind::Repetition(repetition) => {
             let extra = repetition.max.map_or(3, |max| max.saturating_sub(repetition.min)).min(3);
             let times = repetition.min + u32::try_from(random.below(extra as usize + 1)).unwrap_or_default();
-            (0..times).for_each(|_| matching(random, &repetition.sub, text));
+            (0..times).for_each(|_| append_match(random, &repetition.sub, text));
         }
-        HirKind::Capture(capture) => matching(random, &capture.sub, text),
-        HirKind::Concat(parts) => parts.iter().for_each(|part| matching(random, part, text)),
+        HirKind::Capture(capture) => append_match(random, &capture.sub, text),
+        HirKind::Concat(parts) => parts.iter().for_each(|part| append_match(random, part, text)),
         HirKind::Alternation(parts) => {
             let part = random.pick(parts);
-            matching(random, &part, text);
+            append_match(random, &part, text);
         }
     }
 }

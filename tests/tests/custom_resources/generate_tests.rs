@@ -133,12 +133,12 @@ fn response(code: u16, body: Value) -> Response {
 /// The requests of a seed to a server that responds with `respond`.
 fn requests(seed: u64, definition: &Definition, respond: impl Fn(&Request) -> Response) -> Vec<Request> {
     let mut sequence = Sequence::new(seed, definition);
-    let mut all = Vec::new();
+    let mut requests = Vec::new();
     while let Some(request) = sequence.next_request() {
         sequence.record_response(&request, &respond(&request));
-        all.push(request);
+        requests.push(request);
     }
-    all
+    requests
 }
 
 /// Stores each object that is created or replaced as it is.
@@ -156,11 +156,11 @@ fn definition<'a>(definitions: &'a [Definition], plural: &str) -> Result<&'a Def
 
 /// The requests of all fixed seeds.
 fn all_requests(definitions: &[Definition]) -> Result<Vec<Request>> {
-    let mut all = Vec::new();
+    let mut all_requests = Vec::new();
     for seed in 0..SEEDS {
-        all.extend(requests(seed, &definitions[usize::try_from(seed)? % definitions.len()], store));
+        all_requests.extend(requests(seed, &definitions[usize::try_from(seed)? % definitions.len()], store));
     }
-    Ok(all)
+    Ok(all_requests)
 }
 
 #[test]

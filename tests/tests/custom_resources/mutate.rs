@@ -49,25 +49,25 @@ pub type Path = Vec<String>;
 
 /// Paths of all values except the object's type and metadata.
 pub fn paths(object: &Value) -> Vec<Path> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for (name, value) in object.as_object().into_iter().flatten() {
         if !matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
-            collect(value, vec![name.clone()], &mut found);
+            collect(value, vec![name.clone()], &mut paths);
         }
     }
-    found
+    paths
 }
 
-fn collect(value: &Value, path: Path, found: &mut Vec<Path>) {
+fn collect(value: &Value, path: Path, paths: &mut Vec<Path>) {
     let child = |token: String| [path.as_slice(), &[token]].concat();
     match value {
-        Value::Object(map) => map.iter().for_each(|(name, value)| collect(value, child(name.clone()), found)),
+        Value::Object(map) => map.iter().for_each(|(name, value)| collect(value, child(name.clone()), paths)),
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(at, value)| collect(value, child(at.to_string()), found));
+            items.iter().enumerate().for_each(|(at, value)| collect(value, child(at.to_string()), paths));
         }
         _ => {}
     }
-    found.push(path);
+    paths.push(path);
 }
 
 /// A JSON pointer.

@@ -81,19 +81,19 @@ pub struct CopyReader {
 impl CopyReader {
     pub async fn read(&mut self, members: &Members) -> Result<&Copies> {
         if versions(members) != self.versions {
-            (self.versions, self.copies) = versions_and_copies(members).await?;
+            (self.versions, self.copies) = read_versions_and_copies(members).await?;
         }
         Ok(&self.copies)
     }
 }
 
-/// Copies of all workloads at one time.
-pub async fn copies(members: &Members) -> Result<Copies> {
-    Ok(versions_and_copies(members).await?.1)
+/// Reads the copies of all workloads at one time.
+pub async fn read_copies(members: &Members) -> Result<Copies> {
+    Ok(read_versions_and_copies(members).await?.1)
 }
 
-/// Copies with the versions at that time. Reads again if an object changes during the read.
-async fn versions_and_copies(members: &Members) -> Result<(Vec<u64>, Copies)> {
+/// Reads copies with the versions at that time. Reads again if an object changes during the read.
+async fn read_versions_and_copies(members: &Members) -> Result<(Vec<u64>, Copies)> {
     loop {
         let before = versions(members);
         let mut copies = Copies::new();
@@ -129,15 +129,17 @@ pub fn violations(copies: &Copies, workloads: &[Workload]) -> Vec<String> {
     let mut violations = Vec::new();
     for workload in workloads {
         let (name, replicas) = (workload.name.as_str(), workload.replicas);
-        let own = || copies.iter().filter(|((workload, _), _)| workload == name);
+        let own_copies = || copies.iter().filter(|((workload, _), _)| workload == name);
         if workload.is_exclusive() {
-            let actual: i64 = own().map(|(_, copy)| copy.replicas).sum();
-            let pods: i64 = own().map(|(_, copy)| copy.pods).sum();
+            let actual: i64 = own_copies().map(|(_, copy)| copy.replicas).sum();
+            let pods: i64 = own_copies().map(|(_, copy)| copy.pods).sum();
             if actual > replicas || (is_implemented(Feature::ExclusiveWorkloads) && pods > replicas) {
-                violations.push(format!("{name} has too many replicas: {:?}", own().collect::<Vec<_>>()));
+                violations.push(format!("{name} has too many replicas: {:?}", own_copies().collect::<Vec<_>>()));
             }
-        } else if !own().any(|(_, copy)| !copy.is_deleting && copy.replicas >= replicas && copy.ready >= replicas) {
-            violations.push(format!("{name} has no ready copy: {:?}", own().collect::<Vec<_>>()));
+        } else if !own_copies()
+            .any(|(_, copy)| !copy.is_deleting && copy.replicas >= replicas && copy.ready >= replicas)
+        {
+            violations.push(format!("{name} has no ready copy: {:?}", own_copies().collect::<Vec<_>>()));
         }
     }
     violations
@@ -197,44 +199,44 @@ impl ControlPlaneState {
     /// Differences from the settled state: all clusters are ready, no change is pending, and the members' objects are
     /// as planned.
     pub fn differences(&self, copies: &Copies, workloads: &[Workload]) -> Vec<String> {
-        let mut found = Vec::new();
+        let mut differences = Vec::new();
         for cluster in &self.clusters {
             if !is_true(cluster, "Ready") || list(cluster, "/spec/taints").next().is_some() {
                 let (ready, taints) = (condition(cluster, "Ready"), &cluster["spec"]["taints"]);
-                found.push(format!("cluster {}: {ready:?}, taints {taints}", text(cluster, "/metadata/name")));
+                differences.push(format!("cluster {}: {ready:?}, taints {taints}", text(cluster, "/metadata/name")));
             }
         }
         for workload in workloads {
             match self.bindings.iter().find(|binding| text(binding, "/spec/resource/name") == workload.name) {
-                Some(binding) => found.extend(self.pending_changes(binding, copies, workload)),
-                None => found.push(format!("{} has no binding", workload.name)),
+                Some(binding) => differences.extend(self.pending_changes(binding, copies, workload)),
+                None => differences.push(format!("{} has no binding", workload.name)),
             }
         }
         let workload_names: BTreeSet<&str> = workloads.iter().map(|workload| workload.name.as_str()).collect();
-        found.extend(
+        differences.extend(
             copies
                 .keys()
                 .filter(|(name, _)| !workload_names.contains(name.as_str()))
                 .map(|key| format!("unknown workload {key:?}")),
         );
-        found
+        differences
     }
 
     fn pending_changes(&self, binding: &Value, copies: &Copies, workload: &Workload) -> Vec<String> {
         let name = workload.name.as_str();
-        let mut found = Vec::new();
+        let mut differences = Vec::new();
         let observed =
             binding.pointer("/status/schedulerObservedGeneration") == binding.pointer("/metadata/generation");
         if !observed || !is_true(binding, "Scheduled") || !is_true(binding, "FullyApplied") || is_being_deleted(binding)
         {
-            found.push(format!("{name}: {} {}", binding["metadata"]["generation"], binding["status"]));
+            differences.push(format!("{name}: {} {}", binding["metadata"]["generation"], binding["status"]));
         }
         if list(binding, "/spec/gracefulEvictionTasks").next().is_some() {
-            found.push(format!("{name} is being evicted: {}", binding["spec"]["gracefulEvictionTasks"]));
+            differences.push(format!("{name} is being evicted: {}", binding["spec"]["gracefulEvictionTasks"]));
         }
         let targets: BTreeSet<&str> = list(binding, "/spec/clusters").map(|target| text(target, "/name")).collect();
         if !workload.accepts_placement(&targets) {
-            found.push(format!("{name} is scheduled to {targets:?}, which its policy does not allow"));
+            differences.push(format!("{name} is scheduled to {targets:?}, which its policy does not allow"));
         }
         let is_own = |work: &&Value| {
             work["metadata"]["annotations"]["resourcebinding.karmada.io/name"] == binding["metadata"]["name"]
@@ -243,19 +245,20 @@ impl ControlPlaneState {
         for work in self.works.iter().filter(is_own) {
             let member = text(work, "/metadata/namespace").strip_prefix("karmada-es-").unwrap_or_default();
             if !works.insert(member) || is_being_deleted(work) || !is_true(work, "Applied") {
-                found.push(format!("the Work of {name} in {member}: {} {}", work["metadata"], work["status"]));
+                differences.push(format!("the Work of {name} in {member}: {} {}", work["metadata"], work["status"]));
             }
         }
         let present: BTreeSet<&str> =
             copies.keys().filter(|(workload, _)| workload == name).map(|(_, member)| *member).collect();
         if works != targets || present != targets {
-            found.push(format!("{name} is scheduled to {targets:?}, has Works for {works:?} and is in {present:?}"));
+            differences
+                .push(format!("{name} is scheduled to {targets:?}, has Works for {works:?} and is in {present:?}"));
         }
         let has_scheduled_replicas = |copy: &Copy| {
             !copy.is_deleting && [copy.replicas, copy.ready, copy.pods].iter().all(|count| *count == workload.replicas)
         };
         let others = copies.iter().filter(|((workload, _), copy)| workload == name && !has_scheduled_replicas(copy));
-        found.extend(others.map(|(key, copy)| format!("{key:?} does not have the scheduled replicas: {copy:?}")));
-        found
+        differences.extend(others.map(|(key, copy)| format!("{key:?} does not have the scheduled replicas: {copy:?}")));
+        differences
     }
 }

@@ -240,7 +240,7 @@ impl TestEnv {
     pub fn read_state(&self) -> Result<(ControlPlaneState, Copies)> {
         self.runtime.block_on(retry(|| async {
             let client = client(&self.kubeconfig(), None).await?;
-            Ok((ControlPlaneState::read(&client).await?, state::copies(&self.members).await?))
+            Ok((ControlPlaneState::read(&client).await?, state::read_copies(&self.members).await?))
         }))
     }
 
@@ -292,7 +292,7 @@ impl TestEnv {
     /// Sets whether moving or recreating a workload counts as a violation from now on.
     pub fn forbid_moves(&self, forbid: bool) -> Result<()> {
         let fixed_uids = match forbid {
-            true => Some(state::uids(&self.runtime.block_on(state::copies(&self.members))?)),
+            true => Some(state::uids(&self.runtime.block_on(state::read_copies(&self.members))?)),
             false => None,
         };
         self.expectations.send_modify(|expectations| expectations.fixed_uids = fixed_uids);

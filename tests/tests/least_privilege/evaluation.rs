@@ -14,7 +14,7 @@ use crate::least_privilege::records::{Record, Use, parse_records};
 /// Target that matches any resource and no path.
 const RESOURCES: &str = "resources";
 
-/// One of our accounts, as listed in `accounts.yaml`.
+/// One of Crowsnest's accounts, as listed in `accounts.yaml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Account {
@@ -163,8 +163,8 @@ fn grants_are_used_or_explained(#[case] unused: &str, #[case] expected: &[&str])
     let records = parse_records(&test_log());
     let Record { groups, uses } = &records["agent"];
     let identity = Identity { user: "agent".to_owned(), groups: groups.clone() };
-    let (grants, granting) = test_rbac().grants(&identity, &BTreeSet::new());
-    assert_eq!(granting, BTreeSet::from(["ClusterRoleBinding agent".to_owned()]));
+    let (grants, granting_bindings) = test_rbac().grants(&identity, &BTreeSet::new());
+    assert_eq!(granting_bindings, BTreeSet::from(["ClusterRoleBinding agent".to_owned()]));
     let errors = check_account(&account, 36, &grants, uses);
     assert_eq!(errors.len(), expected.len(), "{errors:#?}");
     for text in expected {

@@ -1,5 +1,4 @@
-//! Permissions that RBAC objects grant to an account, one verb on one resource or path each. Has no side effects except
-//! for reading the objects.
+//! Permissions that RBAC objects grant to an account, one verb on one resource or path each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -70,16 +69,16 @@ impl Rbac {
         Self { objects }
     }
 
-    /// Bindings by their [`namespaced_name`].
+    /// Bindings by their [`kind_and_name`].
     pub fn bindings(&self) -> BTreeMap<String, &Value> {
         let bindings =
             self.objects.iter().filter(|object| object["kind"].as_str().is_some_and(|k| k.ends_with("Binding")));
-        bindings.map(|binding| (namespaced_name(binding), binding)).collect()
+        bindings.map(|binding| (kind_and_name(binding), binding)).collect()
     }
 
     /// The permissions of an identity by all bindings except those in `ignored`, and the bindings that grant them.
     pub fn grants(&self, identity: &Identity, ignored: &BTreeSet<String>) -> (BTreeSet<Grant>, BTreeSet<String>) {
-        let (mut grants, mut granting) = (BTreeSet::new(), BTreeSet::new());
+        let (mut grants, mut granting_bindings) = (BTreeSet::new(), BTreeSet::new());
         for (name, binding) in self.bindings() {
             if ignored.contains(&name) || !list(&binding["subjects"]).any(|subject| identity.matches(subject)) {
                 continue;
@@ -87,9 +86,9 @@ impl Rbac {
             grants.extend(
                 self.role_of(binding).iter().flat_map(|role| grants_of(role, &binding["metadata"]["namespace"])),
             );
-            granting.insert(name);
+            granting_bindings.insert(name);
         }
-        (grants, granting)
+        (grants, granting_bindings)
     }
 
     fn role_of(&self, binding: &Value) -> Option<&Value> {
@@ -103,7 +102,7 @@ impl Rbac {
 }
 
 /// Kind, namespace and name of an object: `Role kube-public/reader`, `ClusterRole view`.
-pub fn namespaced_name(object: &Value) -> String {
+pub fn kind_and_name(object: &Value) -> String {
     let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default();
     let namespace = match text("/metadata/namespace") {
         "" => String::new(),
@@ -128,7 +127,7 @@ fn grants_of(role: &Value, namespace: &Value) -> Vec<Grant> {
         for target in targets {
             for verb in texts(&rule["verbs"]) {
                 grants.extend(names.iter().map(|name| Grant {
-                    role: namespaced_name(role),
+                    role: kind_and_name(role),
                     verb: verb.to_owned(),
                     target: target.clone(),
                     name: name.clone(),

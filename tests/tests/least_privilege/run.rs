@@ -1,4 +1,4 @@
-//! Actions of the run: all functions for which our accounts have permissions, as far as one machine allows.
+//! Uses every function for which Crowsnest's accounts have permissions, as far as one machine allows.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ const CHART_NAMESPACE: &str = "crowsnest";
 pub fn use_members(env: &TestEnv, charts: &Charts) -> Result<Process> {
     join(env, "east", "observe")?;
     join(env, "south", "steer:core,apps")?;
-    let running = register(env)?;
+    let agent = register(env)?;
     let ready = ["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=240s"];
     env.server("cp").kubectl.run_ok(&ready, "").with_context(|| env.log_of("registered"))?;
     run_chart_agents(env, charts)?;
@@ -32,7 +32,7 @@ pub fn use_members(env: &TestEnv, charts: &Charts) -> Result<Process> {
     access_members(env)?;
     search(env)?;
     create_credentials(env, charts)?;
-    Ok(running)
+    Ok(agent)
 }
 
 /// Removes all members.
@@ -71,24 +71,24 @@ fn register(env: &TestEnv) -> Result<Process> {
         "crowsnest:any",
     ]);
     command.arg("--kubeconfig").arg(west.kubeconfig()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let registering = command.spawn()?;
-    let found = west
+    let registration = command.spawn()?;
+    let deployment = west
         .kubectl
         .run_until(&["get", "deployment", "karmada-agent", "-n", "karmada-system", "-o", "json"], |_| true)?;
-    let args = container_arguments(&serde_json::from_str(&found)?)?;
+    let args = container_arguments(&serde_json::from_str(&deployment)?)?;
     let first = agent_kubeconfig(env, "karmada-system")?;
     let control_plane = mount(env, "registered", &first)?;
     let member = west.account_kubeconfig(env.folder(), "karmada-system", "karmada-agent-sa")?;
-    let running = env.spawn(&agent_arguments(&args, &control_plane, &member), "registered")?;
+    let agent = env.spawn(&agent_arguments(&args, &control_plane, &member), "registered")?;
     let available = r#"{"status":{"replicas":1,"updatedReplicas":1,"readyReplicas":1,"availableReplicas":1}}"#;
     let patch =
         ["patch", "deployment", "karmada-agent", "-n", "karmada-system", "--subresource=status", "--type=merge", "-p"];
     west.kubectl.run_ok(&[&patch[..], &[available]].concat(), "")?;
-    let output = CommandOutput::parse(&registering.wait_with_output()?)?;
+    let output = CommandOutput::parse(&registration.wait_with_output()?)?;
     ensure!(output.code == Some(0), "{output:?}");
     wait_for("another client certificate", || Ok(agent_kubeconfig(env, "karmada-system")? != first))
         .with_context(|| env.log_of("registered"))?;
-    Ok(running)
+    Ok(agent)
 }
 
 /// The agent's kubeconfig for the control plane, from its Secret.
@@ -118,7 +118,7 @@ fn run_chart_agents(env: &TestEnv, charts: &Charts) -> Result<()> {
         west.kubectl.run_ok(&["apply", "-n", CHART_NAMESPACE, "-f", "-"], &object_list(objects))?;
         let member = west.account_kubeconfig(env.folder(), CHART_NAMESPACE, name)?;
         let args = agent_arguments(&container_arguments(find_deployment(objects, name)?)?, &control_plane, &member);
-        let mut running = env.spawn(&args, name)?;
+        let mut agent = env.spawn(&args, name)?;
         let is_registered = || Ok(env.log_of(name).contains("registered"));
         wait_for("the chart's agent to be registered", is_registered).with_context(|| env.log_of(name))?;
         if name != "quiet" {
@@ -127,7 +127,7 @@ fn run_chart_agents(env: &TestEnv, charts: &Charts) -> Result<()> {
             })
             .with_context(|| env.log_of(name))?;
         }
-        running.stop()?;
+        agent.stop()?;
     }
     Ok(())
 }
@@ -138,11 +138,11 @@ fn run_estimator(env: &TestEnv, charts: &Charts) -> Result<()> {
     let west = env.server("west");
     let member = west.account_kubeconfig(env.folder(), CHART_NAMESPACE, NAME)?;
     let args = estimator_arguments(&container_arguments(find_deployment(&charts.agent, NAME)?)?, &member, free_port()?);
-    let mut running = env.spawn(&args, NAME)?;
+    let mut estimator = env.spawn(&args, NAME)?;
     let user = format!("system:serviceaccount:{CHART_NAMESPACE}:{NAME}");
     let is_watching = || Ok(west.records()?.get(&user).is_some_and(|record| record.watches() >= 3));
     wait_for("the estimator to watch its cluster", is_watching).with_context(|| env.log_of(NAME))?;
-    running.stop().map(drop)
+    estimator.stop().map(drop)
 }
 
 /// Creates, changes and deletes objects in members.
@@ -158,8 +158,8 @@ fn propagate(env: &TestEnv) -> Result<()> {
     }
     cp.run_ok(&["delete", "deployment", "web", "-n", "shop"], "")?;
     for member in ["south", "west"] {
-        let left = ["get", "deployments", "-n", "shop", "-o", "name"];
-        env.server(member).kubectl.run_until(&left, |out| !out.contains("web"))?;
+        let deployments = ["get", "deployments", "-n", "shop", "-o", "name"];
+        env.server(member).kubectl.run_until(&deployments, |out| !out.contains("web"))?;
     }
     Ok(())
 }
@@ -189,10 +189,10 @@ fn search(env: &TestEnv) -> Result<()> {
         let mut last = None;
         wait_for("search to find the objects", || {
             let output = env.crowsnest(&["search", query, "-o", "name"])?;
-            let all =
+            let is_complete =
                 members.iter().all(|member| output.out.lines().any(|line| line.starts_with(&format!("{member}/"))));
             last = Some(output);
-            Ok(all)
+            Ok(is_complete)
         })
         .with_context(|| format!("{query}: {last:?}"))?;
     }
@@ -209,10 +209,10 @@ fn create_credentials(env: &TestEnv, charts: &Charts) -> Result<()> {
     let file = env.folder().join("credentials.yaml");
     fs::write(&file, list_of_credentials.context("no list of credentials")?)?;
     let account = cp.account_kubeconfig(env.folder(), CHART_NAMESPACE, "crowsnest-credentials")?;
-    for more in [&[][..], &["--renew-before", "8761h"]] {
+    for extra_args in [&[][..], &["--renew-before", "8761h"]] {
         let mut command = Command::new(binary()?);
         command.args(["credentials", "--namespace", CHART_NAMESPACE, "--file"]).arg(&file);
-        let output = CommandOutput::parse(&command.arg("--kubeconfig").arg(&account).args(more).output()?)?;
+        let output = CommandOutput::parse(&command.arg("--kubeconfig").arg(&account).args(extra_args).output()?)?;
         ensure!(output.code == Some(0), "{output:?}");
     }
     Ok(())

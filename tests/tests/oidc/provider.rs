@@ -38,20 +38,26 @@ pub enum Fault {
     None,
     /// The user denies access.
     Denied,
+    /// The redirect has another `state`.
     State,
+    /// The redirect has another `iss`.
     Issuer,
+    /// The code belongs to another code challenge.
     Challenge,
     NoIdToken,
     Nonce,
     Audience,
+    /// The ID token has another `iss`.
     IssuerClaim,
     Expired,
+    /// The ID token is not valid yet (`nbf`).
     NotYet,
     /// Signed with an unpublished key.
     UnknownKey,
     /// Signed with another key than its `kid`.
     Signature,
     Unsigned,
+    /// The groups claim is not a list.
     Groups,
     Subject,
 }
@@ -114,8 +120,8 @@ struct Inner {
 #[derive(Clone)]
 pub struct Provider(Arc<Mutex<Inner>>);
 
-/// A new authority (PEM), and a certificate that it issued, with its key (both DER).
-fn certificate() -> Result<(String, Vec<u8>, Vec<u8>)> {
+/// Generates an authority (PEM), and a certificate that it issued, with its key (both DER).
+fn generate_certificate() -> Result<(String, Vec<u8>, Vec<u8>)> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = CertificateKey::generate()?;
@@ -171,7 +177,7 @@ impl axum::serve::Listener for TlsListener {
 impl Provider {
     /// Starts a provider, which serves until the runtime ends. Also returns the authority of its certificate (PEM).
     pub async fn start() -> Result<(Self, String)> {
-        let (ca, certificate, key) = certificate()?;
+        let (ca, certificate, key) = generate_certificate()?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key));
         let tls =
             rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate.into()], key)?;
@@ -294,11 +300,11 @@ impl Inner {
     }
 
     fn tokens(&mut self, nonce: Option<&str>) -> Value {
-        let refresh_token = secret();
+        let refresh_token = random_token();
         self.refresh_tokens.push(refresh_token.clone());
         self.issued.push(refresh_token.clone());
         let mut tokens = json!({
-            "access_token": secret(), "token_type": "Bearer", "expires_in": self.lifetime, "refresh_token": refresh_token,
+            "access_token": random_token(), "token_type": "Bearer", "expires_in": self.lifetime, "refresh_token": refresh_token,
         });
         if self.fault != Fault::NoIdToken {
             tokens["id_token"] = self.id_token(nonce).into();
@@ -307,7 +313,8 @@ impl Inner {
     }
 }
 
-fn secret() -> String {
+/// Random text for codes and opaque tokens.
+fn random_token() -> String {
     URL_SAFE_NO_PAD.encode(rand::random::<[u8; 24]>())
 }
 
@@ -356,7 +363,7 @@ fn authorization_redirect(inner: &mut Inner, parameters: &Parameters) -> Result<
     if inner.fault == Fault::Denied {
         return Ok(format!("{redirect}&error=access_denied&error_description=%3Cb%3Enot+you%3C%2Fb%3E"));
     }
-    let code = secret();
+    let code = random_token();
     let challenge = if inner.fault == Fault::Challenge { "another" } else { value("code_challenge")? };
     let request = AuthorizationRequest { nonce: value("nonce")?.to_owned(), challenge: challenge.to_owned() };
     inner.codes.insert(code.clone(), request);

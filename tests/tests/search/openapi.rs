@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crowsnest_tests::{Fleet, Kubectl, wait_for};
 use serde_json::{Value, json};
 
-use super::{ROOT, path, raw};
+use super::{ROOT, get_raw, path};
 
 static RUNTIME: LazyLock<tokio::runtime::Runtime> =
     LazyLock::new(|| tokio::runtime::Runtime::new().expect("a runtime"));
@@ -32,7 +32,7 @@ pub fn check_responses(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let member = kubectl.with_kubeconfig(&fleet.kubeconfig("member1"));
     member.run_ok(&["annotate", "deployment", "checkout", "-n", "shop", "seen=yes"], "")?;
     wait_for("an earlier revision to be stored", || {
-        let history = raw(kubectl, &format!("{ROOT}/history?{DEPLOYMENT}"))?;
+        let history = get_raw(kubectl, &format!("{ROOT}/history?{DEPLOYMENT}"))?;
         Ok(history["versions"].as_array().is_some_and(|versions| versions.len() > 1))
     })?;
     let config = std::fs::read_to_string(fleet.kubeconfig("cp"))?;
@@ -64,28 +64,28 @@ impl ValidatingClient {
     }
 
     async fn request_queries(&mut self) -> Result<()> {
-        let all = "ns:shop label:app=checkout";
+        let base_query = "ns:shop label:app=checkout";
         for (resource, query, extra_query) in [
-            ("query", format!("{all} group:kind"), "&facets=kind,label:app,region&limit=2"),
+            ("query", format!("{base_query} group:kind"), "&facets=kind,label:app,region&limit=2"),
             ("query", "checkout".to_owned(), ""),
-            ("query", all.to_owned(), "&columns=label:app,print:Age,print:*"),
+            ("query", base_query.to_owned(), "&columns=label:app,print:Age,print:*"),
             ("query", "chekout kind:deployment ns:shop".to_owned(), ""),
             ("query", "at:now-1h during:x kind:".to_owned(), ""),
-            ("count", all.to_owned(), ""),
-            ("explain", format!("{all} (kind:pod OR -status:Running) restarts:>1 at:now-1m"), ""),
+            ("count", base_query.to_owned(), ""),
+            ("explain", format!("{base_query} (kind:pod OR -status:Running) restarts:>1 at:now-1m"), ""),
             ("suggest", "kind:dep".to_owned(), ""),
             ("suggest", "kind:pod restarts:".to_owned(), ""),
             ("suggest", "k".to_owned(), ""),
             ("suggest", "region:".to_owned(), ""),
-            ("export", all.to_owned(), ""),
-            ("export", all.to_owned(), "&format=csv"),
-            ("logs", format!("{all} kind:pod"), "&tail=1"),
+            ("export", base_query.to_owned(), ""),
+            ("export", base_query.to_owned(), "&format=csv"),
+            ("logs", format!("{base_query} kind:pod"), "&tail=1"),
             ("status", String::new(), ""),
         ] {
             self.get(&path(resource, &query, extra_query), "", 200).await?;
         }
-        self.get(&path("query", all, ""), EVENTS, 200).await?;
-        self.get(&path("query", &format!("{all} group:kind"), ""), EVENTS, 200).await?;
+        self.get(&path("query", base_query, ""), EVENTS, 200).await?;
+        self.get(&path("query", &format!("{base_query} group:kind"), ""), EVENTS, 200).await?;
         for (resource, extra_query, code) in [
             ("query", "&facets=colour", 400),
             ("query", "&cursor=x", 400),
@@ -155,25 +155,27 @@ impl ValidatingClient {
     }
 
     async fn request_saved_searches(&mut self) -> Result<()> {
-        let all = "savedsearches";
+        let resource = "savedsearches";
         let search =
             json!({"spec": {"title": "Shapes", "query": "kind:pod", "description": "all of them", "shared": true}});
-        let created = self.write("POST", all, &search, 201).await?;
-        let one = format!("{all}/{}", created["metadata"]["name"].as_str().context("the object has no name")?);
-        self.write("POST", all, &search, 409).await?;
-        self.write("POST", all, &json!({"spec": {"title": " ", "query": "x"}}), 422).await?;
-        self.write("POST", all, &json!({"spec": 1}), 400).await?;
-        self.get(&format!("{ROOT}/{all}"), "", 200).await?;
-        self.get(&format!("{ROOT}/{one}"), "", 200).await?;
-        self.write("PUT", &one, &search, 200).await?;
-        self.write("PUT", &one, &json!({"metadata": {"resourceVersion": "1"}, "spec": search["spec"]}), 409).await?;
-        self.patch(&one, MERGE_PATCH, &json!({"spec": {"description": "each of them"}}), 200).await?;
-        self.patch(&one, MERGE_PATCH, &json!({"metadata": {"resourceVersion": "1"}}), 409).await?;
-        self.patch(&one, "application/json", &json!({}), 415).await?;
-        let patched = self.get(&format!("{ROOT}/{one}"), "", 200).await?;
+        let created = self.write("POST", resource, &search, 201).await?;
+        let saved_search =
+            format!("{resource}/{}", created["metadata"]["name"].as_str().context("the object has no name")?);
+        self.write("POST", resource, &search, 409).await?;
+        self.write("POST", resource, &json!({"spec": {"title": " ", "query": "x"}}), 422).await?;
+        self.write("POST", resource, &json!({"spec": 1}), 400).await?;
+        self.get(&format!("{ROOT}/{resource}"), "", 200).await?;
+        self.get(&format!("{ROOT}/{saved_search}"), "", 200).await?;
+        self.write("PUT", &saved_search, &search, 200).await?;
+        self.write("PUT", &saved_search, &json!({"metadata": {"resourceVersion": "1"}, "spec": search["spec"]}), 409)
+            .await?;
+        self.patch(&saved_search, MERGE_PATCH, &json!({"spec": {"description": "each of them"}}), 200).await?;
+        self.patch(&saved_search, MERGE_PATCH, &json!({"metadata": {"resourceVersion": "1"}}), 409).await?;
+        self.patch(&saved_search, "application/json", &json!({}), 415).await?;
+        let patched = self.get(&format!("{ROOT}/{saved_search}"), "", 200).await?;
         ensure!(patched["spec"]["description"] == "each of them", "{patched}");
-        self.write("DELETE", &one, &Value::Null, 200).await?;
-        self.get(&format!("{ROOT}/{one}"), "", 404).await.map(drop)
+        self.write("DELETE", &saved_search, &Value::Null, 200).await?;
+        self.get(&format!("{ROOT}/{saved_search}"), "", 404).await.map(drop)
     }
 
     /// Messages of the Model Context Protocol.

@@ -46,9 +46,9 @@ impl TestCertificate {
         let key = KeyPair::generate()?;
         let authority = params.self_signed(&key)?.pem();
         let issuer = Issuer::new(params, key);
-        let own = KeyPair::generate()?;
-        let certificate = CertificateParams::new(NAMES.map(str::to_owned).to_vec())?.signed_by(&own, &issuer)?;
-        Ok(Self { authority, certificate: certificate.pem(), key: own.serialize_pem() })
+        let server_key = KeyPair::generate()?;
+        let certificate = CertificateParams::new(NAMES.map(str::to_owned).to_vec())?.signed_by(&server_key, &issuer)?;
+        Ok(Self { authority, certificate: certificate.pem(), key: server_key.serialize_pem() })
     }
 
     /// True if this certificate is served at a port.
@@ -125,12 +125,12 @@ impl Fixture {
             certificates: [TestCertificate::generate("first")?, TestCertificate::generate("second")?],
             dir,
         };
-        let both = fixture
-            .write("ca.crt", &fixture.certificates.iter().map(|one| one.authority.as_str()).collect::<String>())?;
-        let (port, both) = (fixture.port.to_string(), both.display().to_string());
+        let ca_file = fixture
+            .write("ca.crt", &fixture.certificates.iter().map(|pair| pair.authority.as_str()).collect::<String>())?;
+        let (port, ca_file) = (fixture.port.to_string(), ca_file.display().to_string());
         let output = crowsnest(
             &fixture.control_plane.kubeconfig,
-            &["install", "--host", "127.0.0.1", "--port", &port, "--ca-file", &both],
+            &["install", "--host", "127.0.0.1", "--port", &port, "--ca-file", &ca_file],
         )?;
         ensure!(output.ok, "{output:?}");
         Ok(fixture)

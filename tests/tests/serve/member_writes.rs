@@ -22,10 +22,10 @@ const APISERVER: &str = "system:apiserver";
 static MARKERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Successful and failed writes so far, except those of the API server itself, as `VERB URI by USER`.
-pub fn member_writes(runtime: &Runtime, member: &Apiserver, to_member: &Client) -> Result<Vec<String>> {
+pub fn member_writes(runtime: &Runtime, member: &Apiserver, member_client: &Client) -> Result<Vec<String>> {
     // The log is ordered: once it contains the request for this marker, it contains all earlier requests.
     let marker = format!("mark-{}", MARKERS.fetch_add(1, Ordering::Relaxed));
-    let maps = objects(to_member, "", "v1", "ConfigMap", Some("default"));
+    let maps = objects(member_client, "", "v1", "ConfigMap", Some("default"));
     runtime.block_on(maps.get_opt(&marker))?;
     let mut log = String::new();
     wait_for("the audit log to be written", || {
@@ -38,8 +38,8 @@ pub fn member_writes(runtime: &Runtime, member: &Apiserver, to_member: &Client) 
         let verb = event["verb"].as_str().unwrap_or_default();
         let resource = event["objectRef"]["resource"].as_str().unwrap_or_default();
         let is_write = matches!(verb, "create" | "update" | "patch" | "delete" | "deletecollection");
-        let is_own = event["user"]["username"] == APISERVER;
-        if is_write && event["stage"] == "ResponseComplete" && !is_own && !REVIEWS.contains(&resource) {
+        let is_by_apiserver = event["user"]["username"] == APISERVER;
+        if is_write && event["stage"] == "ResponseComplete" && !is_by_apiserver && !REVIEWS.contains(&resource) {
             writes.push(format!("{verb} {} by {}", event["requestURI"], event["user"]["username"]));
         }
     }

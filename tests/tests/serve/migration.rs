@@ -260,7 +260,7 @@ impl KarmadaInstallation {
         Ok(objects_by_name)
     }
 
-    fn is_ready(&self) -> Result<bool> {
+    fn is_cluster_ready(&self) -> Result<bool> {
         let clusters = objects(&self.cp, "cluster.karmada.io", "v1alpha1", "Cluster", None);
         let Ok(cluster) = self.runtime.block_on(clusters.get("m1")) else { return Ok(false) };
         let conditions = cluster.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -341,12 +341,12 @@ fn migration_writes_nothing_to_members() -> Result<()> {
     let take_over = ["install", "--take-over", "--host", "127.0.0.1", "--port", &port.to_string()];
     let output = karmada.crowsnest(&take_over)?;
     // Also with Karmada's definitions, a second installation writes nothing.
-    let versions_of =
+    let read_versions =
         || versions(&karmada.runtime, &karmada.cp, &karmada.control_plane.kubeconfig, &["--take-over"], Vec::new());
-    let installed = versions_of()?;
+    let installed = read_versions()?;
     ensure!(installed.keys().any(|name| name.ends_with(" works.work.karmada.io")), "{installed:?}");
     ensure!(karmada.crowsnest(&take_over)? == output, "the second installation has a different result");
-    let again = versions_of()?;
+    let again = read_versions()?;
     ensure!(again == installed, "before: {installed:?}\nafter: {again:?}");
     let config = ReplicaConfig {
         control_plane: karmada.control_plane.kubeconfig.clone(),
@@ -357,7 +357,7 @@ fn migration_writes_nothing_to_members() -> Result<()> {
     let mut replica = Replica::start("ours", &config)?;
     let balancer = Balancer::start(port, [replica.backend()])?;
     wait_for("the replica to be the leader and the cluster to be ready", || {
-        Ok(replica.is_ready()? && replica.is_leader()? && karmada.is_ready()?)
+        Ok(replica.is_ready()? && replica.is_leader()? && karmada.is_cluster_ready()?)
     })
     .with_context(|| replica.log())?;
     karmada.propagate().with_context(|| replica.log())?;

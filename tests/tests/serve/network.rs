@@ -206,8 +206,8 @@ impl Drop for Balancer {
 }
 
 /// Copies bytes in both directions until one side closes.
-fn copy_both_ways(one: TcpStream, other: TcpStream, gate: &Arc<Gate>) {
-    for (from, to) in [(one.try_clone(), other.try_clone()), (Ok(other), Ok(one))] {
+fn copy_both_ways(incoming: TcpStream, outgoing: TcpStream, gate: &Arc<Gate>) {
+    for (from, to) in [(incoming.try_clone(), outgoing.try_clone()), (Ok(outgoing), Ok(incoming))] {
         let (Ok(mut from), Ok(mut to)) = (from, to) else { return };
         let gate = Arc::clone(gate);
         thread::spawn(move || {

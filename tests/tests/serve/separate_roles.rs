@@ -136,12 +136,12 @@ fn check_ui(env: &TestEnv) -> Result<()> {
         .collect();
     ensure!(session.starts_with("HTTP/1.1 200") && !cookies.is_empty(), "{session}");
     let cookie = format!("Cookie: {}\r\n", cookies.join("; "));
-    let mut found = String::new();
+    let mut response = String::new();
     wait_for("the search of the UI to find the object", || {
-        found = request(&format!("GET {SEARCH}"), &cookie, "")?;
-        Ok(found.starts_with("HTTP/1.1 200") && found.contains("\"first\""))
+        response = request(&format!("GET {SEARCH}"), &cookie, "")?;
+        Ok(response.starts_with("HTTP/1.1 200") && response.contains("\"first\""))
     })
-    .with_context(|| found.clone())?;
+    .with_context(|| response.clone())?;
     let (stopped, log) = ui.stop()?;
     ensure!(stopped.success(), "the process stopped with {stopped}: {log}");
     Ok(())

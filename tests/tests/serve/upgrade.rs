@@ -23,7 +23,7 @@ fn later_version(minors: u64) -> Result<String> {
 /// Path of the schema of `spec` in the definition of policies, to which the later version adds a field.
 const LATER_FIELDS_PATH: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
 
-/// Simulates `install` of a later version: its version, and an additional field of policies.
+/// Simulates `crowsnest install` of a later version: records its version and adds a field to the definition of policies.
 fn install_later(env: &TestEnv, minors: u64) -> Result<()> {
     let rendered = env.crowsnest(&["install", "--dry-run", "-o", "json"])?;
     let mut rendered: Value = serde_json::from_str(&rendered.out).with_context(|| format!("{rendered:?}"))?;

@@ -122,7 +122,7 @@ pub async fn get(fleet: &Fleet, path: &str) -> Result<Value> {
 }
 
 /// The headers of a response through the control plane's aggregation layer.
-pub async fn through_the_control_plane(fleet: &Fleet, path: &str) -> Result<HeaderMap> {
+pub async fn get_headers(fleet: &Fleet, path: &str) -> Result<HeaderMap> {
     let request = http::Request::get(path).body(kube::client::Body::empty())?;
     let response = client(fleet).await?.send(request).await?;
     ensure!(response.status() == 200, "{response:?}");

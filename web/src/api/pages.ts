@@ -128,20 +128,20 @@ export type Changes = Map<string, Hit | undefined>
 
 /** Updates changed hits in place, adds new ones on top, and removes those that no longer match. */
 export function applyChanges(all: Pages, changes: Changes): Pages {
-  const found = new Set<string>()
-  const changed = (hits: Hit[]) =>
+  const shownKeys = new Set<string>()
+  const applyTo = (hits: Hit[]) =>
     hits.flatMap((hit) => {
       const key = keyOf(hit)
       if (!changes.has(key)) return [hit]
-      found.add(key)
+      shownKeys.add(key)
       return changes.get(key) ?? []
     })
   const pages = all.pages.map((page) => {
     if (!page.hits) return page
-    const hits = changed(page.hits)
+    const hits = applyTo(page.hits)
     return { ...page, hits, count: hits.length }
   })
-  const remaining = changed(all.fresh)
-  const added = [...changes].flatMap(([key, hit]) => (hit && !found.has(key) ? [hit] : []))
+  const remaining = applyTo(all.fresh)
+  const added = [...changes].flatMap(([key, hit]) => (hit && !shownKeys.has(key) ? [hit] : []))
   return { ...all, pages, fresh: [...added.reverse(), ...remaining].slice(0, MAX_FRESH_HITS) }
 }

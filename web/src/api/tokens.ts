@@ -78,11 +78,11 @@ export function tokenize(query: string): Token[] {
 }
 
 /** Length of a bare word: up to a blank, a comma between values, or a parenthesis that it did not open. */
-function wordLength(text: string, commas: boolean): number {
+function wordLength(text: string, endsAtComma: boolean): number {
   let depth = 0
   for (let i = 0; i < text.length; i++) {
     const c = text[i]!
-    if (/\s/.test(c) || (commas && c === ',' && depth === 0)) return i
+    if (/\s/.test(c) || (endsAtComma && c === ',' && depth === 0)) return i
     if (c === '(') depth++
     if (c === ')' && depth-- === 0) return i
   }

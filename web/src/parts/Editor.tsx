@@ -171,8 +171,8 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
 
   useEffect(() => {
     const { current } = view
-    const now = current?.state.doc.toString()
-    if (current && now !== undefined && now !== value) current.dispatch({ changes: minimalChange(now, value), annotations: changedByPage.of(true) })
+    const text = current?.state.doc.toString()
+    if (current && text !== undefined && text !== value) current.dispatch({ changes: minimalChange(text, value), annotations: changedByPage.of(true) })
   }, [value, label, isEditable, lintsYaml, height, cluster, t])
 
   useEffect(() => {

@@ -29,28 +29,25 @@ interface ErrorBoundaryProps {
 
 interface ErrorBoundaryState {
   error?: Error | undefined
-  count: number
+  retries: number
 }
 
 export class ErrorBoundary extends Component<ErrorBoundaryProps, ErrorBoundaryState> {
-  override state: ErrorBoundaryState = { count: 0 }
+  override state: ErrorBoundaryState = { retries: 0 }
 
   static getDerivedStateFromError(thrown: unknown): Partial<ErrorBoundaryState> {
     return { error: thrown instanceof Error ? thrown : new Error(String(thrown)) }
   }
 
-  override componentDidCatch(): void {
-    this.setState(({ count }) => ({ count: count + 1 }))
-  }
-
-  private readonly retry = () => this.setState({ error: undefined })
+  private readonly retry = () => this.setState(({ error, retries }) => (error ? { error: undefined, retries: retries + 1 } : null))
 
   override render(): ReactNode {
     const { children, fallback, catches } = this.props
-    const { error, count } = this.state
+    const { error, retries } = this.state
     if (!error) return children()
     if (!catches(error)) throw error
-    return fallback({ error, count }, this.retry)
+    // Retries are counted, because `componentDidCatch` counts an error only after the fallback was rendered.
+    return fallback({ error, count: retries + 1 }, this.retry)
   }
 }
 

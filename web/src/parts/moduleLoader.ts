@@ -15,13 +15,18 @@ export function urlOfAttempt(file: string, attempt: number): string {
 
 const isStyleSheet = (file: string) => new URL(file).pathname.endsWith('.css')
 
-export interface FileLoaders {
+/** The message of Vite, from which `failedFileOf` reads the URL. */
+const styleSheetError = (url: string) => new Error(`Unable to preload CSS for ${url}`)
+
+export interface PageFiles {
   importModule: (url: string) => Promise<unknown>
   /** Adds a style sheet to the page. */
   addStyleSheet: (url: string) => Promise<void>
+  /** URLs of the style sheets that failed. All parts share them: Vite requests each style sheet once, and several parts can need it. */
+  missingStyleSheets: Set<string>
 }
 
-const BROWSER: FileLoaders = {
+const BROWSER: PageFiles = {
   importModule: (url) => import(/* @vite-ignore */ url) as Promise<unknown>,
   addStyleSheet: (url) =>
     new Promise((resolve, reject) => {
@@ -31,31 +36,60 @@ const BROWSER: FileLoaders = {
       link.onload = () => resolve()
       link.onerror = () => {
         link.remove()
-        // The message of Vite, from which `failedFileOf` reads the URL.
-        reject(new Error(`Unable to preload CSS for ${url}`))
+        reject(styleSheetError(url))
       }
       document.head.append(link)
     }),
+  missingStyleSheets: new Set(),
 }
 
-/** A function that loads a module with `load`, which imports it. After a failure, the next call requests the file that failed by another URL. */
-export function moduleLoader<M>(load: () => Promise<M>, { importModule, addStyleSheet }: FileLoaders = BROWSER): () => Promise<M> {
-  let failedFile: string | undefined
+/**
+ * Records the style sheets that fail, from Vite's events. Without `preventDefault`, Vite throws the error of the first and does not report the others
+ * of its import.
+ */
+export function recordMissingStyleSheets(events: EventTarget, { missingStyleSheets }: Pick<PageFiles, 'missingStyleSheets'> = BROWSER): void {
+  events.addEventListener('vite:preloadError', (event) => {
+    const file = failedFileOf((event as VitePreloadErrorEvent).payload)
+    if (file === undefined || !isStyleSheet(file)) return
+    missingStyleSheets.add(file)
+    event.preventDefault()
+  })
+}
+
+/** Adds all missing style sheets to the page. Throws the error of the first that fails again. */
+async function addMissingStyleSheets({ addStyleSheet, missingStyleSheets }: PageFiles, attempt: number): Promise<void> {
+  const add = async (file: string) => {
+    await addStyleSheet(urlOfAttempt(file, attempt))
+    missingStyleSheets.delete(file)
+  }
+  const results = await Promise.allSettled([...missingStyleSheets].map(add))
+  const failure = results.find((result): result is PromiseRejectedResult => result.status === 'rejected')
+  if (failure) throw failure.reason
+}
+
+/**
+ * A function that loads a module with `load`, which imports it. After a failure, the next call requests the files that failed by other URLs. It fails
+ * while any style sheet is missing, since the style sheets of a module are unknown here.
+ */
+export function moduleLoader<M>(load: () => Promise<M>, files: PageFiles = BROWSER): () => Promise<M> {
+  let failedModule: string | undefined
   let failures = 0
   const loadNext = async (): Promise<M> => {
-    if (failedFile === undefined) return load()
-    const url = urlOfAttempt(failedFile, failures)
-    if (!isStyleSheet(failedFile)) return (await importModule(url)) as M
-    await addStyleSheet(url)
-    // Vite does not request a style sheet that failed again.
-    return load()
+    await addMissingStyleSheets(files, failures)
+    if (failedModule !== undefined) return (await files.importModule(urlOfAttempt(failedModule, failures))) as M
+    const module = await load()
+    const [missing] = files.missingStyleSheets
+    if (missing !== undefined) throw styleSheetError(missing)
+    return module
   }
   return async () => {
     try {
       return await loadNext()
     } catch (error) {
       failures += 1
-      failedFile = failedFileOf(error)
+      const file = failedFileOf(error)
+      // After a failure of a style sheet, a module that failed before still needs another URL.
+      if (file === undefined || !isStyleSheet(file)) failedModule = file
       throw error
     }
   }

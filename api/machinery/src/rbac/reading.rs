@@ -234,7 +234,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    fn rules() -> Rbac {
+    fn rbac() -> Rbac {
         let mut rbac = Rbac::default();
         let mut role = |namespace, name, rules| {
             rbac.put_role(namespace, name, serde_json::from_value(json!({"rules": rules})).expect("a role"));
@@ -300,7 +300,7 @@ mod tests {
         #[case] namespace: &str,
         #[case] expected: ReadableNames,
     ) {
-        let grants = rules().grants(&UserInfo::new(user, [group]).with_implied_groups());
+        let grants = rbac().grants(&UserInfo::new(user, [group]).with_implied_groups());
         assert_eq!(ReadableNames::from_grants(&grants, ReadKind::Listing, api_group, resource, namespace), expected);
     }
 
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn readable_objects_equal_those_of_each_namespace() {
-        let rbac = rules();
+        let rbac = rbac();
         let robot = "system:serviceaccount:ops:robot";
         for (user, groups) in
             [("ann", ""), ("bea", ""), ("ann", "admins"), (robot, ""), ("eve", "system:authenticated")]

@@ -136,7 +136,7 @@ fn verify(request: &X509CertificationRequest<'_>) -> Result<RequestSignature, Si
 }
 
 fn alternative_names(request: &X509CertificationRequest<'_>) -> Result<Vec<AlternativeName>, SigningRequestError> {
-    let mut found = None;
+    let mut alternative_names = None;
     for extension in requested_extensions(request)? {
         if extension.oid != OID_X509_EXT_SUBJECT_ALT_NAME {
             continue;
@@ -144,14 +144,14 @@ fn alternative_names(request: &X509CertificationRequest<'_>) -> Result<Vec<Alter
         let ParsedExtension::SubjectAlternativeName(names) = extension.parsed_extension() else {
             return Err(SigningRequestError::Malformed("x509: invalid subject alternative names"));
         };
-        if found.is_some() {
+        if alternative_names.is_some() {
             return Err(SigningRequestError::Malformed(
                 "x509: certificate request contains duplicate requested extensions",
             ));
         }
-        found = Some(names.general_names.iter().map(alternative_name).collect::<Result<Vec<_>, _>>()?);
+        alternative_names = Some(names.general_names.iter().map(alternative_name).collect::<Result<Vec<_>, _>>()?);
     }
-    Ok(found.unwrap_or_default())
+    Ok(alternative_names.unwrap_or_default())
 }
 
 fn requested_extensions<'a>(

@@ -50,28 +50,29 @@ pub fn adapt_to_server(status: &mut Value, minor_version: &str) {
 /// it failed in any, otherwise `Complete`. `now` is the time of new conditions, and replaces times that members do
 /// not report.
 pub fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Value {
-    let old = template.get("status").cloned().unwrap_or_else(|| json!({}));
-    if is_finished(&old) {
-        return old;
+    let current = template.get("status").cloned().unwrap_or_else(|| json!({}));
+    if is_finished(&current) {
+        return current;
     }
     let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
-    let ended =
+    let is_finished_everywhere =
         !members.is_empty() && reported.len() == members.len() && reported.iter().all(|status| is_finished(status));
-    let failed = members.iter().filter(|member| member.status.is_some_and(has_failed)).map(|member| member.cluster);
-    let failed: Vec<&str> = failed.collect();
-    let progress = match (ended, !failed.is_empty() || has_failed(&old)) {
+    let failed_clusters =
+        members.iter().filter(|member| member.status.is_some_and(has_failed)).map(|member| member.cluster);
+    let failed_clusters: Vec<&str> = failed_clusters.collect();
+    let progress = match (is_finished_everywhere, !failed_clusters.is_empty() || has_failed(&current)) {
         (false, false) => Progress::Running,
         (false, true) => Progress::Failing,
         (true, true) => Progress::Failed,
         (true, false) => Progress::Complete,
     };
-    let mut status = copy_fields(&old, &["startTime"]);
-    for (field, value) in counters(template, &old, &reported, progress) {
+    let mut status = copy_fields(&current, &["startTime"]);
+    for (field, value) in counters(template, &current, &reported, progress) {
         if value != 0 {
             status.insert(field.to_owned(), json!(value));
         }
     }
-    let conditions = conditions(&old, &failed, progress, now);
+    let conditions = conditions(&current, &failed_clusters, progress, now);
     if !conditions.is_empty() {
         status.insert("conditions".to_owned(), Value::Array(conditions));
     }

@@ -262,10 +262,10 @@ fn propose_for_object(
     Ok(Proposal { replicas: count.replicas, metric: description, status })
 }
 
-/// Selects the largest proposal. If any metric is invalid, a proposal below `template`, the template's replicas, is
+/// Selects the largest proposal. If any metric is invalid, a proposal below the replicas of the template is
 /// discarded.
-pub fn combine(proposals: Vec<Result<Proposal, InvalidMetric>>, template: i32) -> CombinedProposal {
-    let all = proposals.len();
+pub fn combine(proposals: Vec<Result<Proposal, InvalidMetric>>, template_replicas: i32) -> CombinedProposal {
+    let metric_count = proposals.len();
     let (mut best, mut statuses, mut first, mut invalid_count) = (None::<(i32, String)>, Vec::new(), None, 0);
     for proposal in proposals {
         match proposal {
@@ -282,11 +282,11 @@ pub fn combine(proposals: Vec<Result<Proposal, InvalidMetric>>, template: i32) -
         }
     }
     let message = |first: &InvalidMetric| {
-        format!("invalid metrics ({invalid_count} invalid out of {all}), first error is: {first}")
+        format!("invalid metrics ({invalid_count} invalid out of {metric_count}), first error is: {first}")
     };
     match (best, first) {
         (Some((replicas, metric)), None) => CombinedProposal::Replicas { replicas, metric, statuses, failed: None },
-        (Some((replicas, metric)), Some(first)) if replicas >= template => {
+        (Some((replicas, metric)), Some(first)) if replicas >= template_replicas => {
             CombinedProposal::Replicas { replicas, metric, statuses, failed: Some(message(&first)) }
         }
         (_, Some(first)) => CombinedProposal::Unknown { failed: message(&first), first },

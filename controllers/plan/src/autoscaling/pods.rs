@@ -111,33 +111,33 @@ pub struct PodUsage {
 /// Assigns samples to pods. A sample without a cluster is the sum over all clusters that have a pod of this name, and
 /// is divided evenly among those pods.
 pub fn assign_samples(samples: &[Sample], pods: &[Pod]) -> BTreeMap<PodKey, PodUsage> {
-    let mut found = BTreeMap::new();
+    let mut usages = BTreeMap::new();
     let mut sums: BTreeMap<&str, PodUsage> = BTreeMap::new();
     for sample in samples {
-        let used = PodUsage { value: sample.value, at: sample.at, window: sample.window };
+        let usage = PodUsage { value: sample.value, at: sample.at, window: sample.window };
         match &sample.cluster {
             Some(cluster) => {
-                found.insert(PodKey { cluster: cluster.clone(), name: sample.name.clone() }, used);
+                usages.insert(PodKey { cluster: cluster.clone(), name: sample.name.clone() }, usage);
             }
             None => match sums.get_mut(sample.name.as_str()) {
-                Some(sum) => sum.value = sum.value.saturating_add(used.value),
-                None => drop(sums.insert(&sample.name, used)),
+                Some(sum) => sum.value = sum.value.saturating_add(usage.value),
+                None => drop(sums.insert(&sample.name, usage)),
             },
         }
     }
     let mut keys_by_name: HashMap<&str, Vec<&PodKey>> = HashMap::new();
-    for pod in pods.iter().filter(|pod| !found.contains_key(&pod.key)) {
+    for pod in pods.iter().filter(|pod| !usages.contains_key(&pod.key)) {
         keys_by_name.entry(&pod.key.name).or_default().push(&pod.key);
     }
     for (name, sum) in sums {
         let Some(keys) = keys_by_name.get(name) else {
-            found.insert(PodKey { cluster: String::new(), name: name.to_owned() }, sum);
+            usages.insert(PodKey { cluster: String::new(), name: name.to_owned() }, sum);
             continue;
         };
         let share = sum.value / i64::try_from(keys.len()).unwrap_or(i64::MAX);
-        found.extend(keys.iter().map(|key| ((*key).clone(), PodUsage { value: share, ..sum.clone() })));
+        usages.extend(keys.iter().map(|key| ((*key).clone(), PodUsage { value: share, ..sum.clone() })));
     }
-    found
+    usages
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ impl Timers {
     /// Returns the rules that are due now, earliest first, and advances their timers. A run is skipped if it is more
     /// than a minute late (after a clock change or downtime) and the next run of the rule is due already.
     pub fn take_due(&mut self, now: Timestamp) -> Vec<DueRule> {
-        let mut found = Vec::new();
+        let mut due_rules = Vec::new();
         for timer in &mut self.timers {
             let Ok(active) = &mut timer.state else { continue };
             let following = active.schedule.next(now);
@@ -124,12 +124,12 @@ impl Timers {
             }
             let in_time = active.schedule.next(next).is_none_or(|second| now < second);
             if in_time || now.duration_since(next) <= MAX_DELAY {
-                found.push(DueRule { rule: timer.rule.clone(), at: next });
+                due_rules.push(DueRule { rule: timer.rule.clone(), at: next });
             }
             active.next = following;
         }
-        found.sort_by_key(|due| due.at);
-        found
+        due_rules.sort_by_key(|rule| rule.at);
+        due_rules
     }
 
     /// Time of the earliest next run.

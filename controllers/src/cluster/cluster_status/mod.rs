@@ -302,17 +302,18 @@ impl ClusterController {
             return None;
         }
         let mut status = ClusterStatus { conditions, ..cluster.status.clone() };
-        let mut found = None;
+        let mut details = None;
         if is_healthy {
             match self.collect_details(name, cluster, probed, &mut status).await {
-                Ok(details) => found = details,
+                Ok(collected) => details = collected,
                 Err(error) => tracing::warn!(cluster = %name, %error, "cannot collect the status of a cluster"),
             }
         }
         if status != cluster.status {
             return Some(status);
         }
-        let reported = found.map(|(served, summary)| ReportedStatus { cluster: Arc::clone(cluster), served, summary });
+        let reported =
+            details.map(|(served, summary)| ReportedStatus { cluster: Arc::clone(cluster), served, summary });
         self.with_observations(name.as_str(), |observations| observations.reported_status = reported);
         None
     }

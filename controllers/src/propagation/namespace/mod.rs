@@ -32,11 +32,11 @@ impl NamespaceController {
         Requests::one_if(change.template_change() != TemplateChange::None, || change.name())
     }
 
-    /// Recreates the Work of a namespace after it was deleted.
+    /// Enqueues the namespace of a deleted Work, so that the Work is created again.
     fn on_work(&self, change: &Change) -> Requests<String> {
         let owners = unstructured::at(change.object(), &["metadata", "ownerReferences"]).and_then(Value::as_array);
-        let of_namespace = |owner: &&Value| change.deleted && unstructured::kind(owner) == "Namespace";
-        let owner = owners.into_iter().flatten().find(of_namespace);
+        let is_namespace = |owner: &&Value| unstructured::kind(owner) == "Namespace";
+        let owner = owners.into_iter().flatten().find(is_namespace).filter(|_| change.deleted);
         owner.map(|owner| unstructured::text(owner, &["name"]).to_owned()).into()
     }
 

@@ -247,7 +247,7 @@ impl FederatedResourceQuotaController {
     /// older than half of the sync period is counted again, in case a change was missed.
     async fn usage(&self, namespace: &str) -> Result<Usage, Error> {
         let (now, max_age) = (self.context.moment().mono, self.context.config.periods.quota_sync / 2);
-        self.usages.usage(namespace, now, max_age, self.sum_usage(namespace)).await
+        self.usages.get_or_count(namespace, now, max_age, self.sum_usage(namespace)).await
     }
 
     async fn sum_usage(&self, namespace: &str) -> Result<Usage, Error> {

@@ -16,7 +16,7 @@ pub(super) struct Usages {
     namespaces: Mutex<HashMap<String, Arc<NamespaceCount>>>,
 }
 
-/// Usage of a namespace. The lock is held while it is counted, so that concurrent callers share the result.
+/// Usage of a namespace. The lock is held while the usage is counted, so that concurrent callers share the result.
 #[derive(Default)]
 struct NamespaceCount {
     /// Number of changes of bindings that this process has observed.
@@ -50,9 +50,9 @@ impl Usages {
         self.namespaces.lock().clear();
     }
 
-    /// The usage of a namespace. Counts it if bindings have changed since the last count, or if that is older than
+    /// Returns the usage of a namespace. Counts it if bindings have changed since the last count, or if that is older than
     /// `max_age`.
-    pub async fn usage(
+    pub async fn get_or_count(
         &self,
         namespace: &str,
         now: Duration,
@@ -88,7 +88,7 @@ mod tests {
                 Ok(Usage::new())
             };
             let (now, max_age) = (Duration::from_secs(seconds), Duration::from_secs(10));
-            usages.usage(namespace, now, max_age, count).await.unwrap();
+            usages.get_or_count(namespace, now, max_age, count).await.unwrap();
             number_of_counts.load(Ordering::Acquire)
         };
         assert_eq!([usage("a", 0).await, usage("a", 9).await], [1, 1]);

@@ -215,11 +215,11 @@ impl Correlator {
             }
             None => EventState::new(entry, sequence),
         };
-        let (kind, since) = match state.last_write.filter(|_| state.written.is_some()) {
+        let (kind, delayed_since) = match state.last_write.filter(|_| state.written.is_some()) {
             Some(last) => (kind.count_update(), last),
             None => (kind, now),
         };
-        self.schedule(ScheduledWrite { key, object, kind, since }, state, now)
+        self.schedule(ScheduledWrite { key, object, kind, delayed_since }, state, now)
     }
 
     fn schedule(&mut self, write: ScheduledWrite, state: EventState, now: Instant) -> RecordOutcome {
@@ -260,7 +260,8 @@ impl Correlator {
         let is_burst = burst.is_some();
         let mut due = Vec::new();
         for write in std::mem::take(&mut self.scheduled_writes).into_writes() {
-            let is_due = due.len() < limit && now.saturating_duration_since(write.since) >= write.kind.delay(is_burst);
+            let is_due =
+                due.len() < limit && now.saturating_duration_since(write.delayed_since) >= write.kind.delay(is_burst);
             if is_due && self.try_permit(write.kind, now, is_busy) {
                 due.extend(self.begin(&write, now));
             } else {
@@ -332,7 +333,7 @@ impl Correlator {
             }
         };
         let object = hash(series.occurrences.entry.regarding.to_string());
-        self.schedule(ScheduledWrite { key: write.key, object, kind, since: now }, series, now);
+        self.schedule(ScheduledWrite { key: write.key, object, kind, delayed_since: now }, series, now);
     }
 
     /// Drops scheduled propagation steps during a burst: all steps about bindings and Works, the steps of templates
@@ -356,7 +357,7 @@ impl Correlator {
             }
         }
         self.scheduled_writes.successes.extend(newest.into_values().map(|(_, write)| write));
-        self.scheduled_writes.successes.sort_by_key(|write| write.since);
+        self.scheduled_writes.successes.sort_by_key(|write| write.delayed_since);
         for key in dropped {
             self.scheduled.remove(&key);
         }
@@ -380,7 +381,7 @@ fn keep_newer(
         newest.insert(object, older);
         return None;
     };
-    let since = older.1.since.min(newer.since);
-    newest.insert(object, (sequence, ScheduledWrite { since, ..newer }));
+    let delayed_since = older.1.delayed_since.min(newer.delayed_since);
+    newest.insert(object, (sequence, ScheduledWrite { delayed_since, ..newer }));
     Some(older.1.key)
 }

@@ -38,17 +38,19 @@ const WORK_GROUP: &str = "work.karmada.io/";
 #[derive(Debug)]
 pub(super) struct ScheduledWrite {
     pub key: EventKey,
+    /// Hash of the reference to the object that the event is about.
     pub object: u64,
     pub kind: WriteKind,
-    pub since: Instant,
+    /// Time from which the delay of the write counts.
+    pub delayed_since: Instant,
 }
 
 impl ScheduledWrite {
     /// Delay until the write is due. `burst` is the time until the current burst ends.
     pub fn delay(&self, now: Instant, burst: Option<Duration>) -> Duration {
-        let full = self.kind.delay(burst.is_some());
-        let rest = full.saturating_sub(now.saturating_duration_since(self.since));
-        burst.filter(|_| self.kind.is_step()).map_or(rest, |ends| rest.min(ends))
+        let full_delay = self.kind.delay(burst.is_some());
+        let remaining = full_delay.saturating_sub(now.saturating_duration_since(self.delayed_since));
+        burst.filter(|_| self.kind.is_step()).map_or(remaining, |burst_end| remaining.min(burst_end))
     }
 }
 

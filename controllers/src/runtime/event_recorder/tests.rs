@@ -248,7 +248,7 @@ fn waiting_events_are_not_evicted() {
         (0..4_000).for_each(|nth| recorder.record("v1", &format!("{reason}-{nth}"), severity, reason, "any"));
     }
     recorder.is_busy = false;
-    assert_eq!(recorder.write().len(), 4_000, "failures");
+    assert_eq!(recorder.write().len(), 4_000, "only failures are written");
     recorder.advance(1_000);
     assert_eq!(recorder.write().len(), 200, "successes at the limit of their rate");
 }

@@ -188,7 +188,8 @@ impl<K: Hash + Eq + Clone> State<K> {
         taken
     }
 
-    fn running_of(&self, group: &ClusterName) -> usize {
+    /// Number of running keys of a group.
+    fn running_count(&self, group: &ClusterName) -> usize {
         self.running_by_group.get(group).copied().unwrap_or_default()
     }
 
@@ -198,10 +199,10 @@ impl<K: Hash + Eq + Clone> State<K> {
     /// together are limited like one. Keys without a group are not limited.
     fn first_startable(&self) -> Option<(Option<ClusterName>, QueueOrder)> {
         let idle = self.workers.saturating_sub(self.running.len());
-        let unresponsive: usize = self.unresponsive.iter().map(|group| self.running_of(group)).sum();
+        let unresponsive: usize = self.unresponsive.iter().map(|group| self.running_count(group)).sum();
         let may_start = |group: &ClusterName| match self.unresponsive.contains(group) {
             true => unresponsive < idle,
-            false => self.running_of(group) < idle,
+            false => self.running_count(group) < idle,
         };
         let startable = self.ready.iter().filter(|(group, _)| match group {
             Some(group) => may_start(group),
@@ -339,7 +340,7 @@ impl<K: Hash + Eq + Clone> State<K> {
 
     fn release_worker(&mut self, group: Option<&ClusterName>) {
         let Some(group) = group else { return };
-        let remaining = self.running_of(group).saturating_sub(1);
+        let remaining = self.running_count(group).saturating_sub(1);
         match remaining {
             0 => self.running_by_group.remove(group),
             remaining => self.running_by_group.insert(group.clone(), remaining),

@@ -58,7 +58,7 @@ mod tests {
     use serde_json::json;
 
     fn registrations(registries: &[(&str, &str, &[&str], Option<&str>)]) -> Registrations {
-        let mut all = Registrations::default();
+        let mut registrations = Registrations::default();
         for (name, address, clusters, namespace) in registries {
             let store = if address.is_empty() {
                 json!(null)
@@ -66,7 +66,7 @@ mod tests {
                 json!({"openSearch": {"addresses": [address], "secretRef": {"namespace": "", "name": ""}}})
             };
             let registry = json!({"metadata": {"name": name}, "spec": {"targetCluster": {}, "backendStore": store}});
-            all.registries.insert((*name).to_owned(), serde_json::from_value(registry).unwrap());
+            registrations.registries.insert((*name).to_owned(), serde_json::from_value(registry).unwrap());
             let resource = Gvr::new("", "v1", "pods");
             let names = clusters.iter().map(|cluster| ClusterName::parse(cluster).unwrap()).collect();
             let interest = Interest {
@@ -75,10 +75,11 @@ mod tests {
                 namespaces: namespace.map_or(Namespaces::All, |name| Namespaces::Names([name.to_owned()].into())),
                 reason: InterestReason::ResourceRegistry((*name).to_owned()),
             };
-            all.resources
+            registrations
+                .resources
                 .insert(((*name).to_owned(), resource), RegisteredResource { interest, kind: "Pod".to_owned() });
         }
-        all
+        registrations
     }
 
     fn is_selected(desired: &DesiredExport, cluster: &str, namespace: &str) -> bool {

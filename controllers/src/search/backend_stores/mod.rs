@@ -407,7 +407,7 @@ impl BackendStoreMetrics {
             ),
             ("crowsnest_backend_store_retried_total", "Number of documents that were sent again.", true, |p| p.retried),
         ];
-        let mut all: Vec<Series> = Vec::new();
+        let mut series: Vec<Series> = Vec::new();
         for (name, help, is_counter, value) in metrics {
             let of_registry = |(registry, progress): (&String, &ExportProgress)| Series {
                 name,
@@ -416,14 +416,14 @@ impl BackendStoreMetrics {
                 labels: vec![("registry", registry.clone())],
                 value: value(progress),
             };
-            all.extend(values.progress.iter().map(of_registry));
+            series.extend(values.progress.iter().map(of_registry));
         }
         if values.cleanups > 0 {
             let help = "Backends that no ResourceRegistry refers to, from which documents must still be deleted.";
             let (name, labels) = ("crowsnest_backend_store_cleanups", Vec::new());
-            all.push(Series { name, help, is_counter: false, labels, value: values.cleanups as u64 });
+            series.push(Series { name, help, is_counter: false, labels, value: values.cleanups as u64 });
         }
-        all
+        series
     }
 }
 

@@ -53,16 +53,17 @@ pub fn select_resources(
     let mut selected: BTreeMap<RegistrationKey, RegisteredResource> = BTreeMap::new();
     for (name, registry) in registries {
         let affinity = &registry.spec.target_cluster;
-        let chosen: Vec<&Member<'_>> =
+        let target_members: Vec<&Member<'_>> =
             members.iter().filter(|member| cluster_matches(member.cluster, affinity)).collect();
         for selector in &registry.spec.resource_selectors {
-            let Some(kind) = resolve(selector, &chosen, members, control_plane) else { continue };
+            let Some(kind) = resolve(selector, &target_members, members, control_plane) else { continue };
             let namespaces = match selector.namespace.as_str() {
                 one if kind.namespaced && !one.is_empty() => Namespaces::Names(BTreeSet::from([one.to_owned()])),
                 _ => Namespaces::All,
             };
             let resource = &kind.gvr;
-            let clusters = chosen.iter().filter(|member| member.may_serve(resource)).filter_map(|member| member.name());
+            let clusters =
+                target_members.iter().filter(|member| member.may_serve(resource)).filter_map(|member| member.name());
             let entry = selected.entry((name.clone(), resource.clone())).or_insert_with(|| RegisteredResource {
                 kind: kind.kind.clone(),
                 interest: Interest {
@@ -89,31 +90,31 @@ pub fn find_unresolved_kinds(
     members: &[Member<'_>],
     control_plane: Option<&ApiResources>,
 ) -> BTreeSet<UnresolvedKind> {
-    let mut found = BTreeSet::new();
+    let mut unresolved = BTreeSet::new();
     for (name, registry) in registries {
         let affinity = &registry.spec.target_cluster;
-        let chosen: Vec<&Member<'_>> =
+        let target_members: Vec<&Member<'_>> =
             members.iter().filter(|member| cluster_matches(member.cluster, affinity)).collect();
         for selector in &registry.spec.resource_selectors {
-            if resolve(selector, &chosen, members, control_plane).is_none() {
-                let clusters = chosen.iter().filter_map(|member| member.name());
-                found.extend(clusters.map(|cluster| (name.clone(), selector.kind.clone(), cluster)));
+            if resolve(selector, &target_members, members, control_plane).is_none() {
+                let clusters = target_members.iter().filter_map(|member| member.name());
+                unresolved.extend(clusters.map(|cluster| (name.clone(), selector.kind.clone(), cluster)));
             }
         }
     }
-    found
+    unresolved
 }
 
-/// The resource of a selector, as served by the chosen members, the control plane, or another member.
+/// The resource of a selector, as served by the target members, the control plane, or another member.
 fn resolve<'a>(
     selector: &ResourceSelector,
-    chosen: &[&Member<'a>],
+    target_members: &[&Member<'a>],
     members: &[Member<'a>],
     control_plane: Option<&'a ApiResources>,
 ) -> Option<&'a ApiResource> {
-    let of_chosen = chosen.iter().filter_map(|member| member.served);
+    let of_targets = target_members.iter().filter_map(|member| member.served);
     let of_all = members.iter().filter_map(|member| member.served);
-    of_chosen.chain(control_plane).chain(of_all).find_map(|served| find_kind(served, selector))
+    of_targets.chain(control_plane).chain(of_all).find_map(|served| find_kind(served, selector))
 }
 
 fn find_kind<'a>(served: &'a ApiResources, selector: &ResourceSelector) -> Option<&'a ApiResource> {

@@ -310,7 +310,7 @@ impl RelatedObjectLookup for ConditionResolver {
         Ok(self.take_values(lookup))
     }
 
-    async fn dependent(
+    async fn closure_ids(
         &mut self,
         matches: &Match,
         direction: DependencyDirection,

@@ -83,8 +83,8 @@ struct Correction {
 }
 
 impl Correction {
-    /// Suggestions and relaxed queries.
-    async fn correct(&self) -> Result<(Vec<String>, Vec<RelaxedQuery>), Error> {
+    /// Computes suggestions and relaxed queries.
+    async fn compute(&self) -> Result<(Vec<String>, Vec<RelaxedQuery>), Error> {
         let Self { sources, query, planning_context } = self;
         let mut suggestions = similar_values::correct_values(sources, query, planning_context).await?;
         suggestions.extend(did_you_mean::similar_names(sources, query).await?);
@@ -131,7 +131,7 @@ impl ResponseStream {
                 continue;
             }
             if let Some(correction) = self.correction.take() {
-                (self.summary.did_you_mean, self.summary.relaxed_queries) = correction.correct().await?;
+                (self.summary.did_you_mean, self.summary.relaxed_queries) = correction.compute().await?;
             }
             return Ok(None);
         }

@@ -203,7 +203,7 @@ pub fn phrase_end_searches(ends: &BTreeSet<String>) -> Vec<(Vec<String>, Value)>
 
 /// The last words of phrases that are prefixes of more than [`MAX_EXPANSIONS`] terms. Words that the engine did not count
 /// are included.
-pub fn find_ends_with_too_many_terms(ends: &[String], response: &Value) -> BTreeSet<String> {
+pub fn find_broad_phrase_ends(ends: &[String], response: &Value) -> BTreeSet<String> {
     let buckets_of =
         |nth: usize| response.pointer(&format!("/aggregations/{nth}/terms/buckets")).and_then(Value::as_array);
     let has_too_many_terms = |nth: usize| buckets_of(nth).is_none_or(|buckets| buckets.len() > MAX_EXPANSIONS);
@@ -270,11 +270,11 @@ mod tests {
     }
 
     #[test]
-    fn ends_with_too_many_terms_are_found() {
+    fn broad_phrase_ends_are_found() {
         let ends = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
         let buckets = |count: usize| json!({"terms": {"buckets": vec![json!({}); count]}});
         let response = json!({"aggregations": {"0": buckets(MAX_EXPANSIONS), "1": buckets(MAX_EXPANSIONS + 1)}});
-        assert_eq!(find_ends_with_too_many_terms(&ends, &response), ends[1..].iter().cloned().collect());
+        assert_eq!(find_broad_phrase_ends(&ends, &response), ends[1..].iter().cloned().collect());
     }
 
     #[test]

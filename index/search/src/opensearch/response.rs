@@ -134,7 +134,7 @@ impl SearchResponse {
     /// Reads the response to a search.
     pub fn parse(search: &Search<'_>, body: &[u8]) -> Result<Self, ResponseError> {
         let mut response: RawResponse = serde_json::from_slice(body)?;
-        let mut partial = response.partial(search.max_hits > 0);
+        let mut partial = response.partial_reasons(search.max_hits > 0);
         let RawResponse { hits, mut aggregations, .. } = response;
         let total = hits.total.ok_or(ResponseError::Missing("the number of hits"))?;
         partial.extend((total.relation != "eq").then_some(PartialReason::Total));
@@ -160,14 +160,14 @@ impl Page {
     /// Reads the response to a search without a total.
     pub fn parse(body: &[u8]) -> Result<Self, ResponseError> {
         let mut response: RawResponse = serde_json::from_slice(body)?;
-        Ok(Self { partial: response.partial(true), hits: response.hits.hits, point_in_time: response.pit_id })
+        Ok(Self { partial: response.partial_reasons(true), hits: response.hits.hits, point_in_time: response.pit_id })
     }
 }
 
 /// Parses the only aggregation of a response, with the reasons why it may be incomplete.
 pub(super) fn parse_buckets(body: &[u8]) -> Result<(Buckets, Vec<PartialReason>), ResponseError> {
     let mut response: RawResponse = serde_json::from_slice(body)?;
-    let partial = response.partial(false);
+    let partial = response.partial_reasons(false);
     let buckets = response.aggregations.into_values().next();
     Ok((buckets.ok_or(ResponseError::Missing("a facet"))?, partial))
 }
@@ -175,17 +175,17 @@ pub(super) fn parse_buckets(body: &[u8]) -> Result<(Buckets, Vec<PartialReason>)
 impl RawResponse {
     /// Reasons why the response may be incomplete. `terminated_early` is ignored if no hits were requested (`has_hits`
     /// is false), because OpenSearch 3 sets it for such searches although it counts all hits.
-    fn partial(&mut self, has_hits: bool) -> Vec<PartialReason> {
+    fn partial_reasons(&mut self, has_hits: bool) -> Vec<PartialReason> {
         let mut partial = Vec::new();
         partial.extend(self.timed_out.then_some(PartialReason::TimedOut));
         partial.extend((self.terminated_early && has_hits).then_some(PartialReason::Terminated));
-        partial.extend(std::mem::take(&mut self.shards).partial());
+        partial.extend(std::mem::take(&mut self.shards).partial_reason());
         partial
     }
 }
 
 impl Shards {
-    fn partial(self) -> Option<PartialReason> {
+    fn partial_reason(self) -> Option<PartialReason> {
         if self.successful == self.total && self.failures.is_empty() {
             return None;
         }

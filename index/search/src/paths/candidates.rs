@@ -57,7 +57,7 @@ impl CandidateConditions {
 
     /// Adds the objects that may declare an edge of the step to an object.
     pub fn add_referrers(&mut self, node: &Node, step: &StepEdges) {
-        let columns = columns(step);
+        let columns = referrer_columns(step);
         if !columns.is_empty() {
             self.referrers.entry(columns).or_default().extend(node.links.own_keys.iter());
         }
@@ -138,8 +138,8 @@ fn count_clauses(matches: &Match) -> usize {
     }
 }
 
-/// Columns of the text index with references to an object by objects at the other ends of a step.
-fn columns(step: &StepEdges) -> Vec<Key> {
+/// Columns of the text index in which the objects at the other ends of a step refer to an object.
+fn referrer_columns(step: &StepEdges) -> Vec<Key> {
     let mut columns = BTreeSet::new();
     for edge in &step.types {
         match (edge, step.direction) {

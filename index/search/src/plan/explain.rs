@@ -103,6 +103,8 @@ fn format_time(seconds: i64) -> String {
 
 type CountFuture<'c> = std::pin::Pin<Box<dyn Future<Output = Result<PlanStep, Error>> + Send + 'c>>;
 
+/// Describes a condition and, recursively, its parts. Counts the hits of each until `remaining` counts are used up or the
+/// deadline has passed.
 fn count_parts<'c>(sources: &'c crate::execute::Sources, matches: Match, remaining: &'c mut usize) -> CountFuture<'c> {
     Box::pin(async move {
         let started_at = Instant::now();

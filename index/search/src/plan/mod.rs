@@ -181,12 +181,12 @@ impl Planner<'_> {
             TermKind::Has { what, inner } => Some(self.has(what, inner)),
             TermKind::Field { field: Field::Path(path), exact, values } => self.path(term.span, path, *exact, values),
             TermKind::Field { field: Field::Definition(field), exact, values } => {
-                let mut found = Vec::new();
+                let mut alternatives = Vec::new();
                 for value in &values.any {
-                    found.push(self.value(term.span, field, *exact, value)?);
+                    alternatives.push(self.value(term.span, field, *exact, value)?);
                 }
-                let found = Match::any_of(found);
-                Some(if values.negated { found.negated() } else { found })
+                let any_value = Match::any_of(alternatives);
+                Some(if values.negated { any_value.negated() } else { any_value })
             }
         }
     }
@@ -232,8 +232,8 @@ impl Planner<'_> {
             "about" => Some(self.referrers(span, Keyword::About, pattern)),
             "cause" => Some(self.referrers(span, Keyword::Cause, pattern)),
             "owner" | "uses" | "usedby" | "related" => Some(self.relation(span, field.name, pattern)),
-            "reaches" => Some(self.dependent(span, DependencyDirection::Dependents, pattern)),
-            "reachedby" => Some(self.dependent(span, DependencyDirection::Dependencies, pattern)),
+            "reaches" => Some(self.dependency_relation(span, DependencyDirection::Dependents, pattern)),
+            "reachedby" => Some(self.dependency_relation(span, DependencyDirection::Dependencies, pattern)),
             "changed.field" => self.plan_changed_field(span, pattern),
             "on" => Some(propagation_match(Keyword::On, pattern)),
             "evicting" => Some(propagation_match(Keyword::Evicting, pattern)),
@@ -337,7 +337,7 @@ impl Planner<'_> {
     }
 
     /// `reaches:`, `reachedby:`. Without `depth:`, up to [`CLOSURE_STEPS`] steps are followed.
-    fn dependent(&mut self, span: Span, direction: DependencyDirection, pattern: &Pattern) -> Match {
+    fn dependency_relation(&mut self, span: Span, direction: DependencyDirection, pattern: &Pattern) -> Match {
         let Some(reference) = self.reference(span, pattern) else { return Match::None };
         let depth = if self.has_explicit_depth { self.depth } else { CLOSURE_STEPS };
         let (inner, condition) = (reference.objects(), pattern.to_string());
@@ -366,8 +366,8 @@ impl Planner<'_> {
             self.notice(span, format!(".{path} is not a valid manifest path; ignored"));
             return None;
         };
-        let found = Match::any_of(tests);
-        Some(if values.negated { found.negated() } else { found })
+        let any_value = Match::any_of(tests);
+        Some(if values.negated { any_value.negated() } else { any_value })
     }
 
     fn plan_changed_field(&mut self, span: Span, pattern: &Pattern) -> Option<Match> {

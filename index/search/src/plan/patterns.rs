@@ -49,7 +49,7 @@ pub(crate) fn glob_regex(glob: &str, any: &str) -> String {
 /// Converts a regular expression that may match a part of a text to one that must match a complete lower-case term: each
 /// alternative without an anchor gets a pattern for the surrounding text.
 pub(crate) fn strip_anchors(source: &str) -> String {
-    let alternatives: Vec<String> = alternatives(source).into_iter().map(strip_alternative_anchors).collect();
+    let alternatives: Vec<String> = split_alternatives(source).into_iter().map(strip_alternative_anchors).collect();
     match alternatives.as_slice() {
         [one] => one.clone(),
         many => format!("(?:{})", many.join("|")),
@@ -70,7 +70,7 @@ fn strip_alternative_anchors(source: &str) -> String {
 }
 
 /// Splits at bars outside groups and classes.
-fn alternatives(source: &str) -> Vec<&str> {
+fn split_alternatives(source: &str) -> Vec<&str> {
     let (mut parts, mut start, mut depth, mut class, mut escaped) = (Vec::new(), 0, 0_usize, false, false);
     for (at, c) in source.char_indices() {
         match c {

@@ -90,7 +90,7 @@ pub trait RelatedObjectLookup: Send {
     async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error>;
 
     /// Ids of the readable objects that depend on matching ones, or on which these depend, within a number of steps.
-    async fn dependent(
+    async fn closure_ids(
         &mut self,
         matches: &Match,
         direction: DependencyDirection,
@@ -159,7 +159,7 @@ async fn resolve_relation(relation: Relation, objects: &mut dyn RelatedObjectLoo
         }
         Relation::Dependent { inner, direction, depth, .. } => {
             let roots = steps.resolve_inner(inner).await?;
-            Match::Ids(Arc::new(steps.objects.dependent(&roots, direction, depth).await?))
+            Match::Ids(Arc::new(steps.objects.closure_ids(&roots, direction, depth).await?))
         }
         Relation::Family { inner, kind, .. } => {
             let roots = steps.resolve_inner(inner).await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy)]
 pub struct HistoryRange {
     pub now: i64,
-    /// Time of the first contents.
+    /// Time when the cache was created.
     pub since: i64,
     pub retention: Duration,
 }

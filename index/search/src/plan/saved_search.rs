@@ -118,7 +118,7 @@ mod tests {
     use crowsnest_apimachinery::user::MASTERS;
     use rstest::rstest;
 
-    fn saved(owner: &str, shared: bool) -> SavedSearchSpec {
+    fn new_saved_search(owner: &str, shared: bool) -> SavedSearchSpec {
         let draft = SavedSearchDraft {
             title: "Broken".into(),
             query: "is:unhealthy".into(),
@@ -143,7 +143,7 @@ mod tests {
         #[case] shared: bool,
         #[case] expected: AccessLevel,
     ) {
-        assert_eq!(access(&saved("ann", shared), &UserInfo::new(caller, [group])), expected);
+        assert_eq!(access(&new_saved_search("ann", shared), &UserInfo::new(caller, [group])), expected);
     }
 
     #[rstest]
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn names_resolve_by_precedence() {
         let saved_search = |name: &str, owner: &str, shared: bool, query: &str| {
-            (name.to_owned(), SavedSearchSpec { query: query.to_owned(), ..saved(owner, shared) })
+            (name.to_owned(), SavedSearchSpec { query: query.to_owned(), ..new_saved_search(owner, shared) })
         };
         let all = [
             saved_search("one", "ann", false, "own"),

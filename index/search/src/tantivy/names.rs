@@ -66,7 +66,7 @@ impl SegmentNames {
     }
 
     /// Documents whose lower-case names contain `part`.
-    pub fn containing(&self, part: &str) -> DocSet {
+    pub fn docs_containing(&self, part: &str) -> DocSet {
         if part.is_empty() {
             return DocSet::All;
         }
@@ -140,7 +140,7 @@ mod tests {
             let mut sorted = Vec::new();
             for segment in &snapshot.segments {
                 let name = |doc: &DocId| names[segment.data.ids.first(*doc).unwrap() as usize].clone();
-                let docs = segment.data.names.containing(&part);
+                let docs = segment.data.names.docs_containing(&part);
                 docs.for_each_block(segment.data.max_doc(), |block| {
                     found.extend(block.iter().map(name));
                     true

@@ -119,7 +119,8 @@ impl Snapshot {
     ) -> tantivy::Result<Self> {
         if let Some(before) = before {
             let values = Arc::clone(&before.values);
-            let next = Self { used: before.used, ..Self::with((searcher.clone(), seq), values, &before.segments)? };
+            let next =
+                Self { used: before.used, ..Self::from_segments((searcher.clone(), seq), values, &before.segments)? };
             let all = next.values.count();
             if all <= min_renumbered.max(2 * before.used) {
                 return Ok(next);
@@ -130,10 +131,15 @@ impl Snapshot {
             }
         }
         let generation = before.map_or(0, |before| before.values.generation.wrapping_add(1));
-        Self::with((searcher, seq), Arc::new(FacetValues::new(generation)), &[])
+        Self::from_segments((searcher, seq), Arc::new(FacetValues::new(generation)), &[])
     }
 
-    fn with((searcher, seq): (Searcher, Seq), values: Arc<FacetValues>, before: &[Segment]) -> tantivy::Result<Self> {
+    /// Creates the snapshot of a searcher with data of the segments `before` that still exist.
+    fn from_segments(
+        (searcher, seq): (Searcher, Seq),
+        values: Arc<FacetValues>,
+        before: &[Segment],
+    ) -> tantivy::Result<Self> {
         let segments_before: HashMap<SegmentId, &Segment> =
             before.iter().map(|segment| (segment.data.reader.segment_id(), segment)).collect();
         let mut segments = Vec::with_capacity(searcher.segment_readers().len());

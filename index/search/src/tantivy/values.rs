@@ -1,4 +1,5 @@
-//! Numbers the values of facet columns, alike in all segments, and stores the numbers of each document's values.
+//! Numbers the values of facet columns, with one number per value in all segments, and stores the numbers of each
+//! document's values.
 
 use crate::document::columns::Facet;
 use parking_lot::{RwLock, RwLockReadGuard};

@@ -428,7 +428,7 @@ async fn values_of_old_versions_are_suggested(
     #[case] to_ann: &str,
 ) {
     let corpus = Corpus::new().await;
-    let rbac_rules = reader("member3", "edge");
+    let rbac_rules = reader_rules("member3", "edge");
     for (sources, expected) in [(corpus.sources.clone(), expected), (corpus.as_reader(&rbac_rules, "ann"), to_ann)] {
         assert_eq!(suggest_values(sources, rest, field, written).await, expected);
     }
@@ -460,8 +460,8 @@ async fn suggest(sources: Sources, rest: &str, field: &str, written: &str) -> Va
     values.suggest(definition, written).await.unwrap()
 }
 
-/// Ann may list the pods of one namespace.
-pub(super) fn reader(cluster: &str, namespace: &str) -> Arc<RbacRules> {
+/// Rules by which the user ann may list the pods of one namespace of a cluster.
+pub(super) fn reader_rules(cluster: &str, namespace: &str) -> Arc<RbacRules> {
     let rbac_rules = Arc::new(RbacRules::default());
     let subjects = serde_json::json!([{"kind": "User", "name": "ann"}]);
     let rules = serde_json::json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]);
@@ -483,7 +483,7 @@ async fn old_versions_are_found_within_permissions() {
 
 pub(super) async fn check_permissions_for_history(corpus: &Corpus) {
     for (cluster, namespace) in [("member1", "shop"), ("member2", "team-a"), ("member3", "edge"), ("member3", "none")] {
-        let sources = corpus.as_reader(&reader(cluster, namespace), "ann");
+        let sources = corpus.as_reader(&reader_rules(cluster, namespace), "ann");
         for query in
             ["is:deleted", "at:2026-09-21T08:30:00Z", "at:now-1h", "during:now-3h..now", "changed.field:status"]
         {

@@ -24,7 +24,7 @@ impl RelatedObjectLookup for TextIndexObjects<'_> {
         SegmentLookup::new(self.text, &self.context).keys(matches, columns).map(|lookup| lookup.values)
     }
 
-    async fn dependent(&mut self, _: &Match, _: DependencyDirection, _: u8) -> Result<BTreeSet<u64>, Error> {
+    async fn closure_ids(&mut self, _: &Match, _: DependencyDirection, _: u8) -> Result<BTreeSet<u64>, Error> {
         unreachable!("dependencies are read from a store: see paths/tests")
     }
 }
@@ -40,7 +40,7 @@ impl RelatedObjectLookup for ReadableDocuments<'_> {
         Ok(keys.map(|(_, key)| *key).collect())
     }
 
-    async fn dependent(&mut self, _: &Match, _: DependencyDirection, _: u8) -> Result<BTreeSet<u64>, Error> {
+    async fn closure_ids(&mut self, _: &Match, _: DependencyDirection, _: u8) -> Result<BTreeSet<u64>, Error> {
         unreachable!("dependencies are read from a store: see paths/tests")
     }
 }

@@ -1,6 +1,6 @@
 //! Sums over several segments of the text index, with deleted documents and within permissions.
 
-use super::corpus::reader;
+use super::corpus::reader_rules;
 use super::segments;
 use crate::authorization::RbacRules;
 use crate::collect::TopHitsRequest;
@@ -17,8 +17,8 @@ use std::sync::Arc;
 /// Each pod requests as many millicores as its id less one.
 #[rstest]
 #[case::everyone(Arc::default(), UserInfo::system(), None)]
-#[case::reader_of_a_namespace(reader("member1", "team-3"), UserInfo::new("ann", ["staff"]), Some("team-3"))]
-#[case::reader_of_another_cluster(reader("member2", "team-3"), UserInfo::new("ann", ["staff"]), Some("none"))]
+#[case::reader_of_a_namespace(reader_rules("member1", "team-3"), UserInfo::new("ann", ["staff"]), Some("team-3"))]
+#[case::reader_of_another_cluster(reader_rules("member2", "team-3"), UserInfo::new("ann", ["staff"]), Some("none"))]
 fn segments_are_summed_within_permissions(
     #[case] rbac_rules: Arc<RbacRules>,
     #[case] caller: UserInfo,

@@ -184,7 +184,7 @@ impl PostgresStore {
         self.fetch_rows("cannot save the states of collections", query).await.map(drop)
     }
 
-    /// The collections that changed since a time, as (dropped, collection), and the time to pass to the next call.
+    /// The collections that changed since a time, as (is_deleted, collection), and the time to pass to the next call.
     /// `since` is the result of the previous call; `None` returns all collections.
     pub async fn collections_since(
         &self,
@@ -192,16 +192,16 @@ impl PostgresStore {
     ) -> Result<(Vec<(bool, StoredCollection)>, String), Error> {
         let problem = "cannot read the state of collections";
         let fail = |e| Error::store(problem, e);
-        let now = self
+        let next_since = self
             .fetch_first(problem, sqlx::query("SELECT (clock_timestamp() - $1::text::interval)::text").bind(OVERLAP))
             .await?;
-        let now = now.ok_or(Error::Stopped)?.text(0).map_err(fail)?.to_owned();
+        let next_since = next_since.ok_or(Error::Stopped)?.text(0).map_err(fail)?.to_owned();
         let sql = AssertSqlSafe(format!(
             "SELECT {COLLECTION_COLUMNS}, trouble FROM collections \
              WHERE touched_at >= coalesce($1::text::timestamptz, '-infinity')"
         ));
         let rows = self.fetch_rows(problem, sqlx::query(sql).bind(since)).await?;
-        Ok((self.catalog.add_collections(&rows).map_err(fail)?, now))
+        Ok((self.catalog.add_collections(&rows).map_err(fail)?, next_since))
     }
 
     /// Subscribes to the notifications that each write transaction of any replica sends.

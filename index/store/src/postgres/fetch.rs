@@ -73,13 +73,13 @@ impl PostgresStore {
         query: Query<'_, Postgres, PgArguments>,
     ) -> Result<Vec<Object>, Error> {
         let rows = self.fetch_rows(problem, query).await?;
-        self.load_unknown(&rows).await?;
+        self.load_row_dependencies(&rows).await?;
         rows.iter().map(|row| self.catalog.decode_object(row)).collect()
     }
 
     pub(super) async fn fetch_versions(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<Version>, Error> {
         let rows = self.fetch_rows("cannot read old versions", query).await?;
-        self.load_unknown(&rows).await?;
+        self.load_row_dependencies(&rows).await?;
         rows.iter().map(|row| self.catalog.decode_version(row)).collect()
     }
 }

@@ -32,9 +32,9 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Loads unknown collections and dictionaries in rows that begin with [`OBJECT_COLUMNS`]; other replicas may
-    /// have created them.
-    pub(super) async fn load_unknown(&self, rows: &[PgRow]) -> Result<(), Error> {
+    /// Loads the collections and dictionaries that rows refer to and that this replica does not know, because another one
+    /// created them. The rows begin with [`OBJECT_COLUMNS`].
+    pub(super) async fn load_row_dependencies(&self, rows: &[PgRow]) -> Result<(), Error> {
         let fail = |e| Error::store("has an invalid row", e);
         let mut collections = BTreeSet::new();
         let mut dictionaries = BTreeSet::new();

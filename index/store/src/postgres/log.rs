@@ -56,7 +56,7 @@ impl PostgresStore {
         let until = since.0.saturating_add(limit);
         let query = sqlx::query(sql).bind(since.0 as i64).bind(until as i64);
         let rows = self.fetch_rows(problem, query).await?;
-        self.load_unknown(&rows).await?;
+        self.load_row_dependencies(&rows).await?;
         let mut new_versions: HashMap<u64, Object> = HashMap::new();
         let mut ended_versions: HashMap<u64, EndedVersion> = HashMap::new();
         for row in &rows {

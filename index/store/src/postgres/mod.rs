@@ -211,7 +211,7 @@ impl Store for PostgresStore {
         let Some((range, rows)) = self.fetch_scan(scan, limit, OBJECT_COLUMNS).await? else {
             return Ok((Vec::new(), None));
         };
-        self.load_unknown(&rows).await?;
+        self.load_row_dependencies(&rows).await?;
         self.catalog.collect_objects(&range, &rows, keep)
     }
 
@@ -260,7 +260,7 @@ impl Store for PostgresStore {
             let half = if deleted(&row).map_err(|e| Error::store(problem, e))? { &mut deletions } else { &mut records };
             half.push(row);
         }
-        self.load_unknown(&records).await?;
+        self.load_row_dependencies(&records).await?;
         self.catalog.merge_replay(&records, &deletions, limit)
     }
 

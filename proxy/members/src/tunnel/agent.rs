@@ -44,8 +44,8 @@ pub struct Agent {
 
 #[derive(Debug)]
 struct Inner {
-    /// The only target that CONNECT may have: the endpoint in the Cluster object.
-    allowed: Authority,
+    /// The endpoint in the Cluster object: the only target that CONNECT may have.
+    endpoint: Authority,
     member: Dialer,
     /// The number of replicas that the control plane announced.
     replicas: watch::Sender<usize>,
@@ -55,7 +55,7 @@ impl Agent {
     /// `endpoint` is the API server as in the Cluster object; `member` reaches it from the agent, without TLS.
     pub fn new(endpoint: &Uri, member: Dialer) -> Result<Self, Error> {
         let replicas = watch::Sender::default();
-        Ok(Self { inner: Arc::new(Inner { allowed: authority(endpoint)?, member, replicas }) })
+        Ok(Self { inner: Arc::new(Inner { endpoint: authority(endpoint)?, member, replicas }) })
     }
 
     /// Receives the number of control plane replicas whenever it is announced, so that the agent can connect to new
@@ -87,7 +87,7 @@ impl Agent {
         let mut connection = pin!(connection);
         let tunnel_error = |error: hyper::Error| Error::Tunnel(Arc::new(error));
         tokio::select! {
-            ended = connection.as_mut() => return ended.map_err(tunnel_error),
+            result = connection.as_mut() => return result.map_err(tunnel_error),
             () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
         }
         // Watches never end, so the wait is limited; the peer may close first.
@@ -105,10 +105,10 @@ impl Agent {
             return refusal(StatusCode::METHOD_NOT_ALLOWED, "only CONNECT requests are accepted".into());
         }
         let requested = request.uri().authority().map(|authority| authority.as_str().to_ascii_lowercase());
-        if requested.as_deref() != Some(self.inner.allowed.as_str()) {
+        if requested.as_deref() != Some(self.inner.endpoint.as_str()) {
             let requested = requested.unwrap_or_default();
-            tracing::warn!(requested, allowed = %self.inner.allowed, "refused a connection");
-            let text = format!("this agent connects only to {}, not to {requested}", self.inner.allowed);
+            tracing::warn!(requested, allowed = %self.inner.endpoint, "refused a connection");
+            let text = format!("this agent connects only to {}, not to {requested}", self.inner.endpoint);
             return refusal(StatusCode::FORBIDDEN, text);
         }
         match self.inner.member.dial().await {

@@ -61,13 +61,13 @@ fn metric_queries_have_a_path_and_query_in_members(#[case] path: &str, #[case] e
     let parameters = Query::parse(Some("labelSelector=b%3Dc&metricLabelSelector=d%3De"));
     let paths = MetricQuery::from_path(&native).map(|metric_query| {
         (
-            metric_query.described.to_owned(),
+            metric_query.object_resource.to_owned(),
             metric_query.path(Version::V1beta1),
             metric_query.query(&parameters).unwrap(),
         )
     });
-    let expected = expected.map(|(described, path, query)| {
-        (described.to_owned(), format!("/apis/{GROUP}/v1beta1{path}"), query.to_owned())
+    let expected = expected.map(|(object_resource, path, query)| {
+        (object_resource.to_owned(), format!("/apis/{GROUP}/v1beta1{path}"), query.to_owned())
     });
     assert_eq!(paths, expected);
 }

@@ -26,7 +26,7 @@ pub(super) struct Coverage {
     /// Namespaces to review; `*` means all.
     pub namespaces: Vec<String>,
     /// RBAC objects that the evaluation ignores.
-    #[serde(deserialize_with = "objects")]
+    #[serde(deserialize_with = "deserialize_objects")]
     pub without: Vec<ObjectReference>,
     pub indirect: bool,
     pub limit: Option<i64>,
@@ -50,9 +50,9 @@ pub(super) struct ObjectReference {
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct ActionSpec {
-    #[serde(deserialize_with = "optional_object")]
+    #[serde(deserialize_with = "deserialize_optional_object")]
     pub resource_attributes: Option<ResourceAttributes>,
-    #[serde(deserialize_with = "optional_object")]
+    #[serde(deserialize_with = "deserialize_optional_object")]
     pub non_resource_attributes: Option<NonResourceAttributes>,
 }
 
@@ -68,9 +68,9 @@ pub(super) struct ResourceAttributes {
     pub namespace: String,
     pub name: String,
     /// Accepted for compatibility; RBAC does not evaluate selectors.
-    #[serde(deserialize_with = "optional_object")]
+    #[serde(deserialize_with = "deserialize_optional_object")]
     pub field_selector: Option<SelectorAttributes>,
-    #[serde(deserialize_with = "optional_object")]
+    #[serde(deserialize_with = "deserialize_optional_object")]
     pub label_selector: Option<SelectorAttributes>,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct ResourceAttributes {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct SelectorAttributes {
     raw_selector: String,
-    #[serde(deserialize_with = "objects")]
+    #[serde(deserialize_with = "deserialize_objects")]
     requirements: Vec<SelectorRequirement>,
 }
 
@@ -137,17 +137,19 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for FromObject<T> {
     }
 }
 
-fn optional_object<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
+fn deserialize_optional_object<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     Ok(Option::<FromObject<T>>::deserialize(deserializer)?.map(|FromObject(value)| value))
 }
 
-fn objects<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
+fn deserialize_objects<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
     let values = Vec::<FromObject<T>>::deserialize(deserializer)?;
     Ok(values.into_iter().map(|FromObject(value)| value).collect())
 }
 
-/// Reads the body of a review, in JSON or YAML. Returns the spec as it was sent without null fields, the fields of this
-/// kind, and the fields that both kinds have.
+/// Reads the body of a review, in JSON or YAML. Returns the whole spec as it was sent but without null
+/// fields, the fields of this kind, and the fields that both kinds have.
 pub(super) async fn read_review<S: DeserializeOwned>(
     kind: &str,
     request: Request,

@@ -48,7 +48,7 @@ fn describe(definition: &Definition, document: &mut Document, summary: &str) {
     let content = json!({JSON: {"schema": ref_to(definition.kind)}});
     let post = json!({"operationId": format!("{}-create", definition.resource), "tags": ["access"], "summary": summary,
         "responses": responses("201", content.clone(), &FAILURES), "requestBody": {"required": true, "content": content}});
-    document.path(format!("/apis/{NAME}/{VERSION}/{}", definition.resource), json!({"post": post}));
+    document.add_path(format!("/apis/{NAME}/{VERSION}/{}", definition.resource), json!({"post": post}));
 }
 
 /// Schemas of both review kinds and of their parts.

@@ -82,7 +82,7 @@ impl Environment for ControlPlane {
         self.configurations.objects(resource)
     }
 
-    /// None: each resource is served in one version.
+    /// Empty, because each resource is served in one version only.
     fn equivalents(&self, _a: &Attributes<'_>) -> Vec<Gvr> {
         Vec::new()
     }

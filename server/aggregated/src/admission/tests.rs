@@ -53,7 +53,7 @@ type TestResponse = (u16, Value, Vec<String>);
 
 impl TestServers {
     async fn start() -> Self {
-        let server = crate::stored::tests::control_plane().await;
+        let server = crate::stored::tests::start_control_plane().await;
         let (client, hook) = (server.admin(), Arc::new(Hook::default()));
         let delegated = DelegatedAuth::new(client.clone());
         let services = Arc::new(Services(Arc::clone(&hook)));

@@ -13,10 +13,10 @@ fn value_name(version: &str, kind: &str) -> String {
 
 pub(super) fn describe(version: &str, document: &mut Document) {
     for (path, item) in paths(version) {
-        document.path(path, item);
+        document.add_path(path, item);
     }
     for (name, schema) in schemas(version) {
-        document.schema(name, schema);
+        document.add_schema(name, schema);
     }
 }
 

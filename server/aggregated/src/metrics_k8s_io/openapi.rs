@@ -45,11 +45,17 @@ impl Get<'_> {
 }
 
 /// Adds the path of a list, or of one object.
-fn path(document: &mut Document, (resource_path, id): (&str, &str), kind: &str, is_list: bool, parameters: &[Value]) {
+fn add_path(
+    document: &mut Document,
+    (resource_path, id): (&str, &str),
+    kind: &str,
+    is_list: bool,
+    parameters: &[Value],
+) {
     let summary = if is_list { "Usage in all members." } else { "Usage in the member that has the object." };
     let schema = usage_name(&if is_list { format!("{kind}List") } else { kind.to_owned() });
     let get = Get { id, summary, parameters, gvk: (NAME, VERSION, kind), schema: &schema };
-    document.path(format!("/apis/{NAME}/{VERSION}/{resource_path}"), get.item());
+    document.add_path(format!("/apis/{NAME}/{VERSION}/{resource_path}"), get.item());
 }
 
 fn object_name() -> Value {
@@ -64,18 +70,18 @@ fn selectors() -> [Value; 2] {
 }
 
 pub(super) fn describe_nodes(document: &mut Document) {
-    path(document, ("nodes", "listNodeMetrics"), "NodeMetrics", true, &selectors());
-    path(document, ("nodes/{name}", "readNodeMetrics"), "NodeMetrics", false, &[object_name()]);
+    add_path(document, ("nodes", "listNodeMetrics"), "NodeMetrics", true, &selectors());
+    add_path(document, ("nodes/{name}", "readNodeMetrics"), "NodeMetrics", false, &[object_name()]);
 }
 
 pub(super) fn describe_pods(document: &mut Document) {
     let kind = "PodMetrics";
     let namespace = in_path("namespace", "Namespace of the pods.");
     let in_namespace: Vec<Value> = std::iter::once(namespace.clone()).chain(selectors()).collect();
-    path(document, ("pods", "listPodMetricsForAllNamespaces"), kind, true, &selectors());
-    path(document, ("namespaces/{namespace}/pods", "listNamespacedPodMetrics"), kind, true, &in_namespace);
+    add_path(document, ("pods", "listPodMetricsForAllNamespaces"), kind, true, &selectors());
+    add_path(document, ("namespaces/{namespace}/pods", "listNamespacedPodMetrics"), kind, true, &in_namespace);
     let single_pod = ("namespaces/{namespace}/pods/{name}", "readNamespacedPodMetrics");
-    path(document, single_pod, kind, false, &[namespace, object_name()]);
+    add_path(document, single_pod, kind, false, &[namespace, object_name()]);
 }
 
 /// Schema of a kind, with the extension by which clients find it.

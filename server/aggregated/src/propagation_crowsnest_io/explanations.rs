@@ -96,5 +96,5 @@ fn describe(document: &mut Document, definition: &Definition) {
     let get = json!({"operationId": format!("{}-get", definition.resource), "tags": ["propagation"],
         "parameters": parameters, "responses": responses("200", content, &FAILURES),
         "summary": "Explains the placement of an object, and what it waits for."});
-    document.path(format!("{ROOT}/{scope}{}/{{name}}", definition.resource), json!({"get": get}));
+    document.add_path(format!("{ROOT}/{scope}{}/{{name}}", definition.resource), json!({"get": get}));
 }

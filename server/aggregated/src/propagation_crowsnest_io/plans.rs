@@ -40,7 +40,7 @@ fn describe(definition: &Definition, document: &mut Document) {
         "responses": responses("201", content.clone(), &FAILURES),
         "summary": "Previews the effect on the fleet of applying or deleting objects, without changing anything.",
         "requestBody": {"required": true, "content": content}});
-    document.path(format!("{ROOT}/{}", definition.resource), json!({"post": post}));
+    document.add_path(format!("{ROOT}/{}", definition.resource), json!({"post": post}));
 }
 
 /// Request body of a plan.
@@ -182,7 +182,7 @@ struct TemplateSelection {
     remaining: usize,
     /// Number of templates beyond the limit.
     more: usize,
-    /// Number of templates that the caller may not get.
+    /// Number of templates that the caller is not allowed to get.
     withheld: usize,
 }
 

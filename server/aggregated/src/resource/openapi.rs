@@ -18,12 +18,12 @@ pub struct Document(Value);
 
 impl Document {
     /// Adds a path.
-    pub fn path(&mut self, path: String, item: Value) {
+    pub fn add_path(&mut self, path: String, item: Value) {
         self.insert("/paths", path, item);
     }
 
     /// Adds a schema. For kinds of Kubernetes, an existing description of the control plane has precedence.
-    pub fn schema(&mut self, name: String, schema: Value) {
+    pub fn add_schema(&mut self, name: String, schema: Value) {
         if !name.starts_with("io.k8s.") || self.schema_mut(&name).is_none() {
             self.insert("/components/schemas", name, schema);
         }
@@ -42,7 +42,7 @@ impl Document {
     /// Adds the descriptions of a group's resources.
     fn describe(&mut self, group: &Group, version: &str) {
         for (name, schema) in (group.schemas)() {
-            self.schema(name, schema);
+            self.add_schema(name, schema);
         }
         for resource in group.resources {
             resource.describe(version, self);

@@ -221,7 +221,8 @@ impl Resource for Widgets {
     }
 
     fn describe(&self, version: &str, document: &mut Document) {
-        document.path(format!("/apis/example.io/{version}/widgets"), json!({"get": {"operationId": "listWidgets"}}));
+        document
+            .add_path(format!("/apis/example.io/{version}/widgets"), json!({"get": {"operationId": "listWidgets"}}));
     }
 
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {

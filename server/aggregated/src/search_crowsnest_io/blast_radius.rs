@@ -27,13 +27,13 @@ impl SearchOperation for BlastRadius {
     ];
     const NAMES_OBJECT: bool = true;
 
-    fn schemas(document: &mut Document) {
+    fn add_schemas(document: &mut Document) {
         let reached = object(json!({"node": integer(), "distance": integer(), "edge": integer()}), &[]);
         let count =
             object(json!({"cluster": string(), "kind": string(), "direct": integer(), "transitive": integer()}), &[]);
         let fields = json!({"nodes": list(ref_to("Hit")), "edges": list(ref_to("PathEdge")), "reached": list(reached),
             "counts": list(count), "totalRelation": relation(), "notices": list(string()), "skipped": list(ref_to("Skipped"))});
-        document.schema(name_of("BlastRadius"), body("BlastRadius", fields, &[]));
+        document.add_schema(name_of("BlastRadius"), body("BlastRadius", fields, &[]));
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {

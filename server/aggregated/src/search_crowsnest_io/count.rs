@@ -20,10 +20,10 @@ impl SearchOperation for Count {
     const DEFINITION: Definition = definition("count", "SearchCount");
     const SUMMARY: &str = "Number of matching objects.";
 
-    fn schemas(document: &mut Document) {
+    fn add_schemas(document: &mut Document) {
         let fields = json!({"total": integer(), "totalRelation": relation(), "skipped": list(ref_to("Skipped")),
             "notices": list(ref_to("Notice"))});
-        document.schema(name_of("SearchCount"), body("SearchCount", fields, &[]));
+        document.add_schema(name_of("SearchCount"), body("SearchCount", fields, &[]));
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {

@@ -29,15 +29,15 @@ impl SearchOperation for Diff {
     ];
     const NAMES_OBJECT: bool = true;
 
-    fn schemas(document: &mut Document) {
+    fn add_schemas(document: &mut Document) {
         let mut side = openapi::identity();
         side["seq"] = integer();
         side["resourceVersion"] = string();
-        document.schema(name_of("Side"), object(side, &["namespace"]));
+        document.add_schema(name_of("Side"), object(side, &["namespace"]));
         let difference = object(json!({"path": string(), "before": {}, "after": {}}), &["before", "after"]);
         let fields =
             json!({"from": ref_to("Side"), "to": ref_to("Side"), "more": boolean(), "differences": list(difference)});
-        document.schema(name_of("ObjectDiff"), body("ObjectDiff", fields, &[]));
+        document.add_schema(name_of("ObjectDiff"), body("ObjectDiff", fields, &[]));
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {

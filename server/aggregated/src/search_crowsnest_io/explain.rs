@@ -19,13 +19,13 @@ impl SearchOperation for Explain {
     const DEFINITION: Definition = definition("explain", "SearchExplanation");
     const SUMMARY: &str = "How a query was parsed, and the hits and cost of each part.";
 
-    fn schemas(document: &mut Document) {
+    fn add_schemas(document: &mut Document) {
         let step =
             json!({"what": string(), "hits": integer(), "tookMs": {"type": "number"}, "parts": list(ref_to("Step"))});
-        document.schema(name_of("Step"), object(step, &["hits", "parts"]));
+        document.add_schema(name_of("Step"), object(step, &["hits", "parts"]));
         let fields = json!({"query": string(), "ast": ref_to("Object"), "asked": string(), "plan": ref_to("Step"),
             "notices": list(ref_to("Notice")), "tookMs": {"type": "number"}});
-        document.schema(name_of("SearchExplanation"), body("SearchExplanation", fields, &[]));
+        document.add_schema(name_of("SearchExplanation"), body("SearchExplanation", fields, &[]));
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {

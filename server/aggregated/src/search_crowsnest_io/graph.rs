@@ -28,10 +28,10 @@ impl SearchOperation for Graph {
         &[Parameter::integer("depth", "Maximum number of steps, from 1 to 5 (default 2).")];
     const NAMES_OBJECT: bool = true;
 
-    fn schemas(document: &mut Document) {
+    fn add_schemas(document: &mut Document) {
         let edge = object(json!({"from": integer(), "to": integer(), "relation": string()}), &[]);
         let fields = json!({"nodes": list(ref_to("Hit")), "more": boolean(), "edges": list(edge)});
-        document.schema(name_of("ObjectGraph"), body("ObjectGraph", fields, &[]));
+        document.add_schema(name_of("ObjectGraph"), body("ObjectGraph", fields, &[]));
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {

@@ -27,12 +27,12 @@ impl SearchOperation for History {
     const NAMES_OBJECT: bool = true;
     const RESPONSES: ResponseSchemas = &[(JSON, &["ObjectHistory", "Object"])];
 
-    fn schemas(document: &mut Document) {
+    fn add_schemas(document: &mut Document) {
         let version = json!({"seq": integer(), "resourceVersion": string(), "generation": integer(), "from": schema::date_time(),
             "until": schema::date_time(), "deleted": boolean()});
         let version = object(version, &["until", "deleted"]);
         let history = json!({"keptForSeconds": integer(), "versions": list(version)});
-        document.schema(name_of("ObjectHistory"), body("ObjectHistory", history, &[]));
+        document.add_schema(name_of("ObjectHistory"), body("ObjectHistory", history, &[]));
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {

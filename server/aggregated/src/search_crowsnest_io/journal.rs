@@ -107,19 +107,19 @@ impl SearchOperation for Journal {
         ),
     ];
 
-    fn schemas(document: &mut Document) {
+    fn add_schemas(document: &mut Document) {
         let reference =
             json!({"apiVersion": string(), "kind": string(), "namespace": string(), "name": string(), "uid": string()});
-        document.schema(name_of("JournalReference"), object(reference, &["namespace", "uid"]));
+        document.add_schema(name_of("JournalReference"), object(reference, &["namespace", "uid"]));
         let cause = json!({"ref": ref_to("JournalReference"), "text": string(), "event": string()});
         let cause = object(cause, &["ref", "event"]);
         let entry = json!({"id": string(), "at": date_time(), "action": string(), "reason": string(), "type": string(),
             "cluster": string(), "subject": ref_to("JournalReference"), "message": string(), "cause": cause,
             "effect": ref_to("Object"), "generation": integer(), "causes": list(string()), "isCause": boolean()});
-        document.schema(name_of("JournalEntry"), object(entry, &["cluster", "effect", "generation", "isCause"]));
+        document.add_schema(name_of("JournalEntry"), object(entry, &["cluster", "effect", "generation", "isCause"]));
         let fields = json!({"about": string(), "entries": list(ref_to("JournalEntry")), "total": integer(),
             "keptForSeconds": integer(), "skipped": list(ref_to("Skipped")), "notices": list(ref_to("Notice"))});
-        document.schema(name_of("Journal"), body("Journal", fields, &[]));
+        document.add_schema(name_of("Journal"), body("Journal", fields, &[]));
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {

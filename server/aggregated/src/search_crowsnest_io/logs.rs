@@ -66,9 +66,9 @@ impl SearchOperation for Logs {
         true
     }
 
-    fn schemas(document: &mut Document) {
+    fn add_schemas(document: &mut Document) {
         let events = json!({"type": "string", "description": "Server-sent events with JSON data."});
-        document.schema(name_of("LogEvents"), events);
+        document.add_schema(name_of("LogEvents"), events);
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {

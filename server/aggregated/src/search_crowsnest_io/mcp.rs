@@ -43,8 +43,8 @@ const FAILURES: [(&str, &str); 4] = [
 pub(super) static MCP: HandledResource = HandledResource {
     definition: Definition { singular: "mcp", route: NAME, ..Definition::new("mcp", KIND, CREATE, Paths::Collection) },
     describe: |definition, document| {
-        document.path(format!("{ROOT}/{}", definition.resource), json!({"post": operation()}));
-        document.schema(name_of(KIND), message_schema());
+        document.add_path(format!("{ROOT}/{}", definition.resource), json!({"post": operation()}));
+        document.add_schema(name_of(KIND), message_schema());
     },
     handler: |call| Box::pin(handle(call)),
 };

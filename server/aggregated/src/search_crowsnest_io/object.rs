@@ -5,7 +5,7 @@ use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{GlobalCache, Object, RecordKey, Seq};
 use crowsnest_search::ObjectRevisions;
 
-/// 404, the same for an object that does not exist and for one that the caller may not read.
+/// 404, the same for an object that does not exist and for one that the caller must not read.
 pub(super) fn not_found_error(key: &RecordKey) -> ApiError {
     let (resource, cluster) = (&key.resource().resource, key.cluster());
     ApiError::new(
@@ -37,8 +37,8 @@ pub(super) fn find_revision<'p>(
                 .parse()
                 .map(Seq)
                 .map_err(|_| ApiError::bad_request(format!("invalid seq {seq:?} of a revision")))?;
-            let all = revisions.current.iter().chain(revisions.versions.iter().map(|version| &version.object));
-            all.into_iter().find(|object| object.record.seq == seq)
+            let objects = revisions.current.iter().chain(revisions.versions.iter().map(|version| &version.object));
+            objects.into_iter().find(|object| object.record.seq == seq)
         }
     };
     found.ok_or_else(|| {

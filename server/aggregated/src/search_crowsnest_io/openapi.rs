@@ -117,7 +117,7 @@ impl Operation {
             self.responses.iter().map(|(kind, schemas)| ((*kind).to_owned(), json!({"schema": schema(schemas)})));
         let get = json!({"operationId": format!("search-{resource}"), "summary": self.summary, "tags": ["search"],
             "parameters": parameters, "responses": responses("200", Value::Object(content.collect()), &FAILURES)});
-        document.path(format!("{ROOT}/{resource}"), json!({"get": get}));
+        document.add_path(format!("{ROOT}/{resource}"), json!({"get": get}));
     }
 }
 

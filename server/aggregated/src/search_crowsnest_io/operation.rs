@@ -28,7 +28,7 @@ pub(super) trait SearchOperation: Send + Sync {
     }
 
     /// Adds the schemas of the responses.
-    fn schemas(_document: &mut Document) {}
+    fn add_schemas(_document: &mut Document) {}
 
     fn respond(call: SearchCall<'_>) -> impl Future<Output = Result<Response, ApiError>> + Send;
 }
@@ -45,7 +45,7 @@ impl<O: SearchOperation> Resource for O {
     fn describe(&self, _version: &str, document: &mut Document) {
         let (summary, parameters, names_object, responses) = (O::SUMMARY, O::PARAMETERS, O::NAMES_OBJECT, O::RESPONSES);
         Operation { summary, parameters, names_object, responses }.describe(O::DEFINITION.resource, document);
-        O::schemas(document);
+        O::add_schemas(document);
     }
 
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {

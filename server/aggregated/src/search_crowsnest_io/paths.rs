@@ -38,14 +38,14 @@ impl SearchOperation for Paths {
         Parameter::boolean("explain", "Return only the pattern, in the form that graph databases read."),
     ];
 
-    fn schemas(document: &mut Document) {
+    fn add_schemas(document: &mut Document) {
         let edge = json!({"from": integer(), "to": integer(), "type": string(), "via": list(string())});
-        document.schema(name_of("PathEdge"), object(edge, &[]));
+        document.add_schema(name_of("PathEdge"), object(edge, &[]));
         let path = object(json!({"nodes": list(integer()), "edges": list(integer())}), &[]);
         let fields = json!({"pattern": string(), "nodes": list(ref_to("Hit")), "edges": list(ref_to("PathEdge")), "paths": list(path),
             "total": integer(), "totalRelation": relation(), "notices": list(string()), "skipped": list(ref_to("Skipped"))});
         let optional = ["nodes", "edges", "paths", "total", "totalRelation", "notices", "skipped"];
-        document.schema(name_of("ObjectPaths"), body("ObjectPaths", fields, &optional));
+        document.add_schema(name_of("ObjectPaths"), body("ObjectPaths", fields, &optional));
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {

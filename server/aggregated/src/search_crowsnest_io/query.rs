@@ -37,8 +37,8 @@ impl SearchOperation for Query {
         requested.watch || requested.events
     }
 
-    fn schemas(document: &mut Document) {
-        schemas(document);
+    fn add_schemas(document: &mut Document) {
+        add_schemas(document);
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {
@@ -130,7 +130,7 @@ fn live_counts(counts: &LiveCounts) -> Value {
     data
 }
 
-fn schemas(document: &mut Document) {
+fn add_schemas(document: &mut Document) {
     let facets = || json!({"type": "object", "additionalProperties": list(ref_to("FacetValue"))});
     let summary = json!({"total": integer(), "totalRelation": relation(), "tookMs": {"type": "number"}, "seq": integer(),
         "behind": integer(), "cursor": string(), "didYouMean": list(string()),
@@ -150,9 +150,9 @@ fn schemas(document: &mut Document) {
         "counts": counts, "behind": {"type": "object"}, "error": object(json!({"message": string()}), &[])});
     let events = json!({"type": "string", "description": "Server-sent events with JSON data; x-events has its schemas.",
         "x-events": events});
-    document.schema(name_of("SearchResult"), body("SearchResult", result, &["cursor", "groups"]));
-    document.schema(name_of("Summary"), object(summary, &["cursor"]));
-    document.schema(name_of("SearchEvents"), events);
+    document.add_schema(name_of("SearchResult"), body("SearchResult", result, &["cursor", "groups"]));
+    document.add_schema(name_of("Summary"), object(summary, &["cursor"]));
+    document.add_schema(name_of("SearchEvents"), events);
 }
 
 #[cfg(test)]

@@ -61,10 +61,10 @@ impl SearchOperation for Status {
         requested.watch || requested.events
     }
 
-    fn schemas(document: &mut Document) {
+    fn add_schemas(document: &mut Document) {
         let events = json!({"type": "string", "description": "Server-sent events with a FleetStatus each."});
-        document.schema(name_of("FleetStatus"), ref_to("Object"));
-        document.schema(name_of("FleetStatusEvents"), events);
+        document.add_schema(name_of("FleetStatus"), ref_to("Object"));
+        document.add_schema(name_of("FleetStatusEvents"), events);
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {

@@ -25,12 +25,12 @@ impl SearchOperation for Suggest {
     const PARAMETERS: &[Parameter] =
         &[Q, Parameter::integer("cursor", "Byte offset of the position (default: the end of the query)."), LIMIT];
 
-    fn schemas(document: &mut Document) {
+    fn add_schemas(document: &mut Document) {
         let suggestion = object(json!({"text": string(), "about": string(), "count": integer()}), &["about", "count"]);
         let fields = json!({"start": integer(), "end": integer(), "field": string(), "items": list(suggestion),
             "range": list(integer()), "incomplete": boolean(), "notices": list(string())});
         let optional = &["field", "range", "incomplete", "notices"];
-        document.schema(name_of("SearchSuggestions"), body("SearchSuggestions", fields, optional));
+        document.add_schema(name_of("SearchSuggestions"), body("SearchSuggestions", fields, optional));
     }
 
     async fn respond(call: SearchCall<'_>) -> Result<Response, ApiError> {

@@ -11,7 +11,7 @@ use crowsnest_schema::patch::merge_patch;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use serde_json::{Map, Value, json};
 
-use super::precondition::{RESOURCE_VERSION_POINTER, copy_version, names_version, set_expected_version};
+use super::precondition::{RESOURCE_VERSION_POINTER, copy_version, expects_version, set_expected_version};
 use super::writer::{ACCEPT_JSON, is_apply};
 use super::{BodyFormat, body_format};
 
@@ -75,14 +75,14 @@ impl BufferedRequest {
     }
 
     /// True if the request names the resourceVersion that it expects.
-    pub(super) fn names_version(&self) -> bool {
-        self.parse_body().is_some_and(|body| names_version(&body))
+    pub(super) fn expects_version(&self) -> bool {
+        self.parse_body().is_some_and(|body| expects_version(&body))
     }
 
     /// The request with the resourceVersion of `live` as a precondition, unless it has one.
     pub(super) fn with_expected_version(&self, live: &Value) -> Result<Self, ApiError> {
         let version = live.pointer(RESOURCE_VERSION_POINTER).and_then(Value::as_str);
-        let body = self.parse_body().filter(|body| (body.is_object() || body.is_array()) && !names_version(body));
+        let body = self.parse_body().filter(|body| (body.is_object() || body.is_array()) && !expects_version(body));
         // The control plane refuses other bodies with its own message.
         let (Some(version), Some(mut body)) = (version, body) else { return Ok(self.clone()) };
         set_expected_version(&mut body, version)?;
@@ -147,7 +147,7 @@ impl BufferedRequest {
 
     /// Sets the resourceVersion, if the request has one, to that of the written object.
     pub(super) fn update_version(&mut self, written: &Value) {
-        if let Some(mut object) = self.object().filter(names_version) {
+        if let Some(mut object) = self.object().filter(expects_version) {
             copy_version(&mut object, written);
             *self = self.clone().with_value(&object);
         }

@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 use crowsnest_api::storage::StoredKind;
 
 use crate::stored::STORAGE_GROUP;
-use crate::stored::precondition::{RESOURCE_VERSION_POINTER, names_version};
-use crate::stored::writer::{ACCEPT_JSON, Writer, dry_run};
+use crate::stored::precondition::{RESOURCE_VERSION_POINTER, expects_version};
+use crate::stored::writer::{ACCEPT_JSON, Writer, dry_run_query};
 
 pub(super) const JSON_MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/json");
 /// Maximum number of attempts, the same as in an API server.
@@ -52,7 +52,7 @@ pub(super) struct Forward<'r> {
 /// The object in the body of a PUT without a resourceVersion, which replaces any version.
 fn unconditional_replacement(method: &Method, body: &[u8]) -> Option<Value> {
     let object: Value = (method == Method::PUT).then(|| serde_json::from_slice(body).ok())??;
-    (object["metadata"].is_object() && !names_version(&object)).then_some(object)
+    (object["metadata"].is_object() && !expects_version(&object)).then_some(object)
 }
 
 impl Forward<'_> {
@@ -61,7 +61,7 @@ impl Forward<'_> {
         if self.is_strategic_patch {
             let patch = parse_merge_patch(body)?;
             // A client that sends a resourceVersion must receive the conflict.
-            let attempts = if names_version(&patch) { 1 } else { MAX_ATTEMPTS };
+            let attempts = if expects_version(&patch) { 1 } else { MAX_ATTEMPTS };
             let merged = |live: &Value| strategic_merge(&SCHEMA, live, &mut patch.clone());
             return self.update_with_retry(resource_path, attempts, merged).await;
         }
@@ -95,12 +95,12 @@ impl Forward<'_> {
     /// writes would succeed before the first one is made; both are reviewed when they are made.
     pub(super) fn to_dry_run(&self) -> Self {
         let (method, content_type) = (self.method.clone(), self.content_type.clone());
-        Self { method, content_type, query: dry_run(&self.query), accept: ACCEPT_JSON, writer: None, ..*self }
+        Self { method, content_type, query: dry_run_query(&self.query), accept: ACCEPT_JSON, writer: None, ..*self }
     }
 
     /// The response to `body` as a dry run, as JSON.
     pub(super) async fn send_dry_run(&self, resource_path: &str, body: &[u8]) -> Result<Response<KubeBody>, ApiError> {
-        let (query, body) = (dry_run(&self.query), body.to_vec());
+        let (query, body) = (dry_run_query(&self.query), body.to_vec());
         let request =
             self.build_request(&self.method, resource_path, &query, self.content_type.as_ref(), ACCEPT_JSON)?;
         self.send_to_control_plane(request, body).await

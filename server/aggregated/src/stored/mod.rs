@@ -170,7 +170,7 @@ impl StoredGroup {
     }
 
     /// Reviews the verb `create` for an apply patch, which creates the object if there is none. Returns the body to
-    /// send: for callers that may not create the object, it names the version of the existing one, so that the patch
+    /// send: for callers that must not create the object, it names the version of the existing one, so that the patch
     /// cannot create it.
     async fn check_create(
         self,

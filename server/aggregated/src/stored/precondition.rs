@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 /// JSON pointer of an object's resourceVersion.
 pub(super) const RESOURCE_VERSION_POINTER: &str = "/metadata/resourceVersion";
 
-/// True if a body names the resourceVersion that it expects. The last operation of a JSON patch that sets, tests or
+/// True if a body expects a certain resourceVersion. The last operation of a JSON patch that sets, tests or
 /// removes the field or one of its parents decides.
-pub(super) fn names_version(body: &Value) -> bool {
+pub(super) fn expects_version(body: &Value) -> bool {
     match body {
         Value::Array(operations) => {
             let concerns = |path: &Value| {
@@ -59,7 +59,7 @@ pub(super) fn set_expected_version(body: &mut Value, version: &str) -> Result<()
 
 /// Sets the resourceVersion of `object`, if it names one, to that of `written`, which was written before it.
 pub(super) fn copy_version(object: &mut Value, written: &Value) {
-    if !names_version(object) {
+    if !expects_version(object) {
         return;
     }
     if let (Some(version), Some(current)) =
@@ -117,7 +117,7 @@ mod tests {
     )]
     #[case::another_field(json!([{"op": "add", "path": "/metadata/labels", "value": {}}]), false)]
     fn expected_versions_are_recognized(#[case] body: Value, #[case] expected: bool) {
-        assert_eq!(names_version(&body), expected);
+        assert_eq!(expects_version(&body), expected);
     }
 
     #[rstest]

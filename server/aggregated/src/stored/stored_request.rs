@@ -121,7 +121,7 @@ impl<'r> StoredRequest<'r> {
         let query = self.context.query();
         let dry_run = match query.has("dryRun") {
             true => query.clone(),
-            false => Query::parse(super::writer::dry_run(&super::encode_query(query)).strip_prefix('?')),
+            false => Query::parse(super::writer::dry_run_query(&super::encode_query(query)).strip_prefix('?')),
         };
         self.request_object(resource_path, &dry_run, buffered).await
     }
@@ -213,7 +213,7 @@ impl<'r> StoredRequest<'r> {
                 Some(_) => self.admit_status(&request_admission, object_admission.as_ref(), pinned, warnings).await?,
                 None => self.admit(&request_admission, pinned, warnings).await?,
             };
-            if response.status() != StatusCode::CONFLICT || buffered.names_version() || attempt == MAX_ATTEMPTS {
+            if response.status() != StatusCode::CONFLICT || buffered.expects_version() || attempt == MAX_ATTEMPTS {
                 return Ok(response);
             }
             warnings.clear();

@@ -79,7 +79,7 @@ async fn lines_may_span_chunks() {
 }
 
 /// Starts a control plane with the internal group.
-pub(crate) async fn control_plane() -> ApiServer {
+pub(crate) async fn start_control_plane() -> ApiServer {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
     let registry = Arc::clone(server.registry());
     let outbound = Arc::new(OutboundClients::new(Arc::new(ClusterServices::new(&registry)), None));
@@ -119,8 +119,8 @@ async fn serve(
     (code, serde_json::from_slice(&body).unwrap())
 }
 
-async fn with_cluster() -> ApiServer {
-    let server = control_plane().await;
+async fn start_with_cluster() -> ApiServer {
+    let server = start_control_plane().await;
     let owner = |uid: &str, name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid});
     let cluster = json!({
         "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
@@ -135,7 +135,7 @@ async fn with_cluster() -> ApiServer {
 
 #[tokio::test]
 async fn strategic_patches_merge_shared_lists() {
-    let server = with_cluster().await;
+    let server = start_with_cluster().await;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "two", "uid": "2"});
     let patch = json!({
         "metadata": {"labels": {"a": null, "b": "2"}, "finalizers": ["x.io/two"], "ownerReferences": [owner]},
@@ -172,7 +172,7 @@ async fn strategic_patches_merge_shared_lists() {
 
 #[tokio::test]
 async fn concurrent_strategic_patches_are_all_applied() {
-    let server = with_cluster().await;
+    let server = start_with_cluster().await;
     let patches: Vec<Value> = (0..4).map(|n| json!({"metadata": {"finalizers": [format!("x.io/n{n}")]}})).collect();
     let answers =
         futures::future::join_all(patches.iter().map(|patch| call(&server, "PATCH", "/clusters/m1", STRATEGIC, patch)));
@@ -186,7 +186,7 @@ async fn concurrent_strategic_patches_are_all_applied() {
 
 #[tokio::test]
 async fn replacements_without_resource_version_are_unconditional() {
-    let server = with_cluster().await;
+    let server = start_with_cluster().await;
     let json = "application/json";
     let (_, before) = call(&server, "GET", "/clusters/m1", json, &Value::Null).await;
     let mut replacement = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
@@ -210,7 +210,7 @@ async fn replacements_without_resource_version_are_unconditional() {
 
 #[tokio::test]
 async fn merge_json_and_apply_patches_are_applied() {
-    let server = with_cluster().await;
+    let server = start_with_cluster().await;
     let merge = json!({"metadata": {"finalizers": ["x.io/two"]}, "spec": {"region": null}});
     let (code, patched) = call(&server, "PATCH", "/clusters/m1", "application/merge-patch+json", &merge).await;
     assert_eq!((code, &patched["metadata"]["finalizers"]), (200, &json!(["x.io/two"])));
@@ -243,7 +243,7 @@ async fn merge_json_and_apply_patches_are_applied() {
 
 #[tokio::test]
 async fn strategic_status_patches_change_the_spec_too() {
-    let server = with_cluster().await;
+    let server = start_with_cluster().await;
     let status = json!({"status": {"kubernetesVersion": "v1.36.0"}});
     let (code, patched) = call(&server, "PATCH", "/clusters/m1/status", STRATEGIC, &status).await;
     assert_eq!((code, &patched["status"]), (200, &status["status"]));
@@ -256,7 +256,7 @@ async fn strategic_status_patches_change_the_spec_too() {
 
 #[tokio::test]
 async fn objects_migrated_from_karmada_keep_their_uid() {
-    let server = control_plane().await;
+    let server = start_control_plane().await;
     let cluster = json!({
         "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
         "metadata": {"name": "m1", "annotations": {MIGRATED_UID: "theirs", MIGRATED_CREATED: "2024-01-01T00:00:00Z"}},

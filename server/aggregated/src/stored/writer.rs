@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use crate::request::authentication::DelegatedAuth;
 use crate::stored::forward::{Forward, MAX_ATTEMPTS};
-use crate::stored::precondition::{names_version, set_expected_version};
+use crate::stored::precondition::{expects_version, set_expected_version};
 use crate::stored::read_stored;
 use crate::{cluster_karmada_io, search_karmada_io};
 
@@ -75,7 +75,7 @@ impl Writer<'_> {
         agents::check_cluster(self.user, cluster).map_err(|reason| forbidden(cluster, &reason))
     }
 
-    /// Refuses a write that changes where tokens are sent if the caller may not read those tokens.
+    /// Refuses a write that changes where tokens are sent if the caller must not read those tokens.
     pub async fn check(self, before: PriorObject<'_>, after: &Cluster) -> Result<(), ApiError> {
         let name = after.metadata.name.as_deref().unwrap_or_default();
         self.check_name(name)?;
@@ -83,11 +83,11 @@ impl Writer<'_> {
         if matches!(before, PriorObject::Absent) && agents::agent_cluster(self.user).is_some() {
             self.check_id(after).await?;
         }
-        let report = destination::required_permissions(before, after);
-        self.check_uses(&report, |reason| forbidden(name, reason)).await
+        let required = destination::required_permissions(before, after);
+        self.check_uses(&required, |reason| forbidden(name, reason)).await
     }
 
-    /// Refuses a write that changes where objects and credentials of a registry are sent if the caller may not read
+    /// Refuses a write that changes where objects and credentials of a registry are sent if the caller must not read
     /// those credentials.
     pub async fn check_registry(
         self,
@@ -95,19 +95,19 @@ impl Writer<'_> {
         after: &ResourceRegistry,
     ) -> Result<(), ApiError> {
         let name = after.metadata.name.as_deref().unwrap_or_default();
-        let report = backend_store::required_permissions(before, after);
-        self.check_uses(&report, |reason| forbidden_in(search_karmada_io::NAME, "resourceregistries", name, reason))
+        let required = backend_store::required_permissions(before, after);
+        self.check_uses(&required, |reason| forbidden_in(search_karmada_io::NAME, "resourceregistries", name, reason))
             .await
     }
 
     async fn check_uses(
         self,
-        report: &RequiredPermissions,
+        required: &RequiredPermissions,
         forbidden: impl Fn(&str) -> ApiError,
     ) -> Result<(), ApiError> {
-        for secret in &report.uses {
+        for secret in &required.uses {
             if !self.may_use(secret).await? {
-                return Err(forbidden(&report.refusal(&self.user.name, secret)));
+                return Err(forbidden(&required.refusal(&self.user.name, secret)));
             }
         }
         Ok(())
@@ -148,7 +148,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Refuses a caller that may not create an object of this name.
+    /// Refuses a caller that must not create an object of this name.
     pub(super) async fn check_create(
         self,
         group: &str,
@@ -256,11 +256,11 @@ impl Writer<'_> {
                 .ok_or_else(|| ApiError::internal("the control plane returned an object of another kind"))?;
             self.check_object(live.as_ref().map_or(PriorObject::Unseen, PriorObject::Stored), &after).await?;
             let version = live.as_ref().and_then(|live| live.metadata().resource_version.as_deref());
-            let expecting_version = match version {
+            let versioned_patch = match version {
                 Some(version) => patch_with_expected_version(body, version)?,
                 None => body.to_vec(),
             };
-            let response = forward.send_unchanged(resource_path, &expecting_version).await?;
+            let response = forward.send_unchanged(resource_path, &versioned_patch).await?;
             if response.status() != StatusCode::CONFLICT || version.is_none() || attempt == MAX_ATTEMPTS {
                 return Ok(response);
             }
@@ -277,7 +277,7 @@ pub(super) fn is_apply(content_type: Option<&HeaderValue>) -> bool {
 
 /// Adds the resourceVersion to an apply patch, unless it contains one.
 pub(super) fn apply_with_expected_version(body: &[u8], version: &str) -> Result<Vec<u8>, ApiError> {
-    match names_version(&parse_patch(body)?) {
+    match expects_version(&parse_patch(body)?) {
         true => Ok(body.to_vec()),
         false => patch_with_expected_version(body, version),
     }
@@ -348,7 +348,7 @@ fn forbidden_in(group: &str, resource: &str, name: &str, reason: &str) -> ApiErr
 }
 
 /// The query of the request as a dry run, independent of its own `dryRun` parameter.
-pub(super) fn dry_run(query: &str) -> String {
+pub(super) fn dry_run_query(query: &str) -> String {
     match query {
         "" => "?dryRun=All".to_owned(),
         query => format!("{query}&dryRun=All"),

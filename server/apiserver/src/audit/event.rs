@@ -140,7 +140,7 @@ impl ObjectReference {
 /// A logged body: raw JSON.
 pub(super) type RawBody = Arc<RawValue>;
 
-/// How a request was authenticated.
+/// Details of the authentication of a request.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AuthenticationMetadata {
@@ -287,16 +287,16 @@ fn source_ips(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<String> {
             .take(MAX_SOURCE_IPS)
             .collect()
     };
-    let mut all = addresses_in(&FORWARDED_FOR);
-    if all.is_empty() {
-        all = addresses_in(&REAL_IP).into_iter().take(1).collect();
+    let mut addresses = addresses_in(&FORWARDED_FOR);
+    if addresses.is_empty() {
+        addresses = addresses_in(&REAL_IP).into_iter().take(1).collect();
     }
     if let Some(peer) = peer.map(|peer| peer.to_canonical())
-        && all.last() != Some(&peer)
+        && addresses.last() != Some(&peer)
     {
-        all.push(peer);
+        addresses.push(peer);
     }
-    all.iter().map(ToString::to_string).collect()
+    addresses.iter().map(ToString::to_string).collect()
 }
 
 /// Path and query; values of parameters that carry credentials are redacted.

@@ -61,19 +61,19 @@ pub fn required_actions(user: &UserInfo) -> Vec<Action> {
         namespace: namespace.into(),
         name: name.into(),
     };
-    let mut all = Vec::new();
+    let mut actions = Vec::new();
     match parse_service_account_user(&user.name) {
-        Some((namespace, name)) => all.push(action("", "serviceaccounts", "", name, namespace)),
-        None => all.push(action("", "users", "", &user.name, "")),
+        Some((namespace, name)) => actions.push(action("", "serviceaccounts", "", name, namespace)),
+        None => actions.push(action("", "users", "", &user.name, "")),
     }
     if !user.uid.is_empty() {
-        all.push(action("authentication.k8s.io", "uids", "", &user.uid, ""));
+        actions.push(action("authentication.k8s.io", "uids", "", &user.uid, ""));
     }
-    all.extend(user.groups.iter().map(|group| action("", "groups", "", group, "")));
+    actions.extend(user.groups.iter().map(|group| action("", "groups", "", group, "")));
     for (key, values) in &user.extra {
-        all.extend(values.iter().map(|value| action("authentication.k8s.io", "userextras", key, value, "")));
+        actions.extend(values.iter().map(|value| action("authentication.k8s.io", "userextras", key, value, "")));
     }
-    all
+    actions
 }
 
 /// Adds the groups that every authenticated user or service account belongs to.

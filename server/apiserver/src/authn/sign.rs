@@ -80,9 +80,9 @@ impl Authority {
 
 /// The requested subject alternative names of the types that Go's signer supports.
 fn alternative_names(alternative_names: &[AlternativeName]) -> Result<Vec<SanType>> {
-    let mut found = Vec::new();
+    let mut sans = Vec::new();
     for name in alternative_names {
-        found.push(match name {
+        sans.push(match name {
             AlternativeName::Dns(name) => SanType::DnsName(name.as_str().try_into()?),
             AlternativeName::Email(name) => SanType::Rfc822Name(name.as_str().try_into()?),
             AlternativeName::Uri(name) => SanType::URI(name.as_str().try_into()?),
@@ -90,7 +90,7 @@ fn alternative_names(alternative_names: &[AlternativeName]) -> Result<Vec<SanTyp
             AlternativeName::Other => continue,
         });
     }
-    Ok(found)
+    Ok(sans)
 }
 
 /// Replaces the subject of a certificate (DER) and signs it again with `key`.
@@ -130,7 +130,7 @@ type Purposes = (Vec<KeyUsagePurpose>, Vec<ExtendedKeyUsagePurpose>);
 
 /// Parses key usages and extended key usages by their Kubernetes names; returns the extended ones in Go's order.
 fn parse_usages(usages: &[&str]) -> Result<Purposes> {
-    let mut found = Purposes::default();
+    let mut purposes = Purposes::default();
     let mut extended = Vec::new();
     for usage in usages {
         let key = match *usage {
@@ -148,13 +148,13 @@ fn parse_usages(usages: &[&str]) -> Result<Purposes> {
                 continue;
             }
         };
-        if !found.0.contains(&key) {
-            found.0.push(key);
+        if !purposes.0.contains(&key) {
+            purposes.0.push(key);
         }
     }
     for (names, purpose) in extended_purposes() {
         if names.iter().any(|name| extended.contains(name)) {
-            found.1.push(purpose);
+            purposes.1.push(purpose);
         }
     }
     let is_known = |usage: &str| extended_purposes().iter().any(|(names, _)| names.contains(&usage));
@@ -162,7 +162,7 @@ fn parse_usages(usages: &[&str]) -> Result<Purposes> {
     if !unknown.is_empty() {
         return Err(Error::Key(format!("unrecognized usage values: {unknown:?}")));
     }
-    Ok(found)
+    Ok(purposes)
 }
 
 /// Extended key usages with their names, in Go's order.

@@ -101,11 +101,11 @@ fn cost_by_overload(call: &Call<'_, '_>) -> CallCost {
 fn cost_by_function(estimator: &CostEstimator<'_>, call: &Call<'_, '_>) -> CallCost {
     let first = call.args.first().map(Argument::size_or_unknown);
     let target = call.target.map(Argument::size_or_unknown);
-    let one = Some((SizeRange::fixed(1), None));
+    let unit_cost = Some((SizeRange::fixed(1), None));
     match call.name {
         "check" => Some((SizeRange::fixed(AUTHORIZATION_CHECK_COST), None)),
         "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name" | "allowed"
-        | "reason" | "error" | "errored" => one,
+        | "reason" | "error" | "errored" => unit_cost,
         "fieldSelector" | "labelSelector" => first.map(|size| (selector_cost(size), None)),
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
             call.target.map(|list| (comparison_cost(estimator, list), None))
@@ -128,7 +128,7 @@ fn cost_by_function(estimator: &CostEstimator<'_>, call: &Call<'_, '_>) -> CallC
             let text = size.plus(SizeRange::fixed(1)).scale(TRAVERSAL_COST);
             (text.times(pattern.scale(PATTERN_COST)), Some(SizeRange { min: 0, max: size.max }))
         }),
-        "ip" if call.overload == "cidr_ip" => one,
+        "ip" if call.overload == "cidr_ip" => unit_cost,
         "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver" => {
             first.map(|size| (size.scale(TRAVERSAL_COST), None))
         }
@@ -140,14 +140,14 @@ fn cost_by_function(estimator: &CostEstimator<'_>, call: &Call<'_, '_>) -> CallC
         | "isLoopback"
         | "isLinkLocalMulticast"
         | "isLinkLocalUnicast"
-        | "isGlobalUnicast" => one,
+        | "isGlobalUnicast" => unit_cost,
         "containsIP" | "containsCIDR" => first.map(|size| (containment_cost(call, size), None)),
         "validate" => {
             first.map(|size| (size.scale(TRAVERSAL_COST).scale(MAX_FORMAT_PATTERN_LENGTH * PATTERN_COST), None))
         }
         "format.named" | "sign" | "asInteger" | "isInteger" | "asApproximateFloat" | "isGreaterThan" | "isLessThan"
         | "compareTo" | "add" | "sub" | "major" | "minor" | "patch" | "getScheme" | "getHostname" | "getHost"
-        | "getPort" | "getEscapedPath" | "getQuery" => one,
+        | "getPort" | "getEscapedPath" | "getQuery" => unit_cost,
         "_==_" => equality_cost(call).map(|cost| (cost, None)),
         _ => None,
     }

@@ -489,9 +489,12 @@ pub(super) fn check_literals(
 }
 
 /// The first element whose type differs from that of the first element.
-fn find_mixed_type<'a>(all: impl Iterator<Item = (&'a Node, bool)>, check_results: &CheckResults) -> Option<Issue> {
+fn find_mixed_type<'a>(
+    elements: impl Iterator<Item = (&'a Node, bool)>,
+    check_results: &CheckResults,
+) -> Option<Issue> {
     let mut first: Option<&Type> = None;
-    for (node, optional) in all {
+    for (node, optional) in elements {
         let ty = &check_results.types[node.id];
         let ty = if optional { ty.optional_value_type().unwrap_or(ty) } else { ty };
         match first {

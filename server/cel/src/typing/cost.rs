@@ -265,9 +265,9 @@ impl<'a> CostEstimator<'a> {
 
     /// Cost of one overload with its arguments, and the size of its result.
     fn overload(&mut self, node: &Node, call: &Call<'_, 'a>, args: &'a [Node]) -> (SizeRange, Option<SizeRange>) {
-        let all = call.costs.iter().fold(SizeRange::NONE, |sum, cost| sum.plus(*cost));
+        let argument_cost = call.costs.iter().fold(SizeRange::NONE, |sum, cost| sum.plus(*cost));
         if let Some((cost, size)) = calls::specific_cost(self, call) {
-            return (cost.plus(all), size);
+            return (cost.plus(argument_cost), size);
         }
         match (call.overload, call.costs) {
             ("logical_and" | "logical_or", [left, right]) => {
@@ -285,11 +285,11 @@ impl<'a> CostEstimator<'a> {
                 self.element_sizes.extend(inside.map(|(left, right)| (node.id, left.union(right))));
                 let cost =
                     if call.overload == "add_list" { SizeRange::fixed(1) } else { size.scale(calls::TRAVERSAL_COST) };
-                (cost.plus(all), Some(size))
+                (cost.plus(argument_cost), Some(size))
             }
             _ => {
                 let (cost, size) = calls::standard_cost(call);
-                (cost.plus(all), size)
+                (cost.plus(argument_cost), size)
             }
         }
     }

@@ -76,7 +76,7 @@ impl Parser {
         self.tokens.get(self.position + ahead).is_some_and(|next| next.token == Token::Symbol(symbol))
     }
 
-    /// Consumes a token if it is next, and returns its position.
+    /// Consumes this symbol if it is next, and returns its position.
     fn take(&mut self, symbol: &'static str) -> Option<usize> {
         let at = self.at();
         self.is_symbol_ahead(0, symbol).then(|| {
@@ -236,15 +236,15 @@ impl Parser {
     }
 
     fn arguments(&mut self) -> ParseResult<Vec<Node>> {
-        let mut all = Vec::new();
+        let mut args = Vec::new();
         if self.take(")").is_some() {
-            return Ok(all);
+            return Ok(args);
         }
         loop {
-            all.push(self.expression()?);
+            args.push(self.expression()?);
             if self.take(",").is_none() {
                 self.expect(")")?;
-                return Ok(all);
+                return Ok(args);
             }
         }
     }

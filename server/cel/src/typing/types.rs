@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+/// Type of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Type {
     Dyn,
@@ -193,9 +194,9 @@ impl Substitution {
 
     fn unify_types(&mut self, left: &Type, right: &Type) -> bool {
         if let Type::Param(name) = right {
-            let (valid, known) = self.bind_param(name, right, left);
-            if valid || known {
-                return valid;
+            let (is_valid, was_bound) = self.bind_param(name, right, left);
+            if is_valid || was_bound {
+                return is_valid;
             }
         }
         if let Type::Param(name) = left {
@@ -218,7 +219,8 @@ impl Substitution {
         }
     }
 
-    /// Binds a parameter to a type. Returns whether that is possible, and whether the parameter was bound before.
+    /// Binds a parameter to a type. Returns true if that is possible, and true if no new binding was
+    /// needed to decide it.
     fn bind_param(&mut self, name: &Arc<str>, param: &Type, ty: &Type) -> (bool, bool) {
         if param == ty {
             return (true, true);
@@ -236,11 +238,11 @@ impl Substitution {
             }
             return (true, true);
         }
-        let free = self.is_free_of(param, ty);
-        if free {
+        let is_free = self.is_free_of(param, ty);
+        if is_free {
             self.0.insert(name.clone(), ty.clone());
         }
-        (free, false)
+        (is_free, false)
     }
 
     /// True if a parameter does not occur in a type.

@@ -92,7 +92,7 @@ pub struct ApiVersionsArgs {
 
 impl ServerArgs {
     async fn discover(&self) -> anyhow::Result<ApiResources> {
-        let config = self.connection.config().await?;
+        let config = self.connection.load_config().await?;
         let client = clients::client(config, self.cluster.as_deref(), self.operation_scope)?;
         let api_resources = crowsnest_members::discovery::discover(&client).await?;
         for group in &api_resources.stale {
@@ -137,22 +137,22 @@ impl ApiResourcesArgs {
 }
 
 fn print(out: &mut impl Write, args: &ApiResourcesArgs, api_resources: &ApiResources) -> anyhow::Result<()> {
-    let mut found: Vec<&ApiResource> =
+    let mut resources: Vec<&ApiResource> =
         api_resources.preferred_versions().into_iter().filter(|resource| args.matches(resource)).collect();
     match args.sort_by {
-        Some(SortBy::Name) => found.sort_by(|left, right| left.gvr.resource.cmp(&right.gvr.resource)),
-        Some(SortBy::Kind) => found.sort_by(|left, right| left.kind.cmp(&right.kind)),
-        None => found.sort_by(|left, right| {
+        Some(SortBy::Name) => resources.sort_by(|left, right| left.gvr.resource.cmp(&right.gvr.resource)),
+        Some(SortBy::Kind) => resources.sort_by(|left, right| left.kind.cmp(&right.kind)),
+        None => resources.sort_by(|left, right| {
             let sort_key = |resource: &ApiResource| (resource.gvr.group.to_string(), resource.gvr.resource.to_string());
             sort_key(left).cmp(&sort_key(right))
         }),
     }
     match args.output {
         Some(Output::Name) => {
-            return Ok(found.iter().try_for_each(|resource| writeln!(out, "{}", resource.gvr.group_resource()))?);
+            return Ok(resources.iter().try_for_each(|resource| writeln!(out, "{}", resource.gvr.group_resource()))?);
         }
-        Some(Output::Json) => return Format::Json.print(out, &api_resource_list(&found), |_| String::new()),
-        Some(Output::Yaml) => return Format::Yaml.print(out, &api_resource_list(&found), |_| String::new()),
+        Some(Output::Json) => return Format::Json.print(out, &api_resource_list(&resources), |_| String::new()),
+        Some(Output::Yaml) => return Format::Yaml.print(out, &api_resource_list(&resources), |_| String::new()),
         Some(Output::Wide) | None => {}
     }
     let is_wide = args.output == Some(Output::Wide);
@@ -161,7 +161,7 @@ fn print(out: &mut impl Write, args: &ApiResourcesArgs, api_resources: &ApiResou
         headers.extend(["VERBS", "CATEGORIES"]);
     }
     let headers: Vec<String> = headers.into_iter().map(str::to_owned).collect();
-    let rows = found.iter().map(|resource| row(resource, is_wide));
+    let rows = resources.iter().map(|resource| row(resource, is_wide));
     let rows: Vec<Vec<String>> = (!args.no_headers).then_some(headers).into_iter().chain(rows).collect();
     Ok(columns::write(out, &rows)?)
 }

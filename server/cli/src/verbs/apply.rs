@@ -151,7 +151,7 @@ pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
         let selector = Selector::parse(selector).map_err(|error| anyhow!("-l {selector}: {error}"))?;
         objects.retain(|object| selector.matches_with(|label| object["metadata"]["labels"][label].as_str()));
     }
-    let config = args.connection.config().await?;
+    let config = args.connection.load_config().await?;
     let default = config.default_namespace.clone();
     let client = kube::Client::try_from(config)?;
     if !args.clusters.is_empty() {

@@ -164,18 +164,19 @@ async fn describe_exact(args: &DescribeArgs, target: &ResolvedObject) -> anyhow:
         }
     }
     if args.operation_scope != OperationScope::Karmada {
-        let found = target.clusters(&args.clusters).await?;
-        result.failed_clusters.extend(found.skipped);
-        let described = |cluster: String| async move {
+        let locations = target.clusters(&args.clusters).await?;
+        result.failed_clusters.extend(locations.skipped);
+        let describe_in = |cluster: String| async move {
             let member = clients::member(&target.config, &cluster)?;
             let object = target.read_in(&cluster).await?;
             anyhow::Ok(describe_object(args, &member, Some(&cluster), &object).await)
         };
-        let all = futures::stream::iter(found.clusters.clone()).map(described).buffered(MAX_CONCURRENT_REQUESTS);
-        for (cluster, described) in found.clusters.iter().zip(all.collect::<Vec<_>>().await) {
+        let results =
+            futures::stream::iter(locations.clusters.clone()).map(describe_in).buffered(MAX_CONCURRENT_REQUESTS);
+        for (cluster, described) in locations.clusters.iter().zip(results.collect::<Vec<_>>().await) {
             match described {
                 Ok(description) => result.descriptions.push(description),
-                Err(error) if found.clusters.len() == 1 && result.descriptions.is_empty() => return Err(error),
+                Err(error) if locations.clusters.len() == 1 && result.descriptions.is_empty() => return Err(error),
                 Err(error) => result.failed_clusters.push((cluster.clone(), format!("{error:#}"))),
             }
         }
@@ -206,7 +207,7 @@ async fn servers(args: &DescribeArgs, config: &kube::Config, control_plane: &kub
 
 /// Describes all objects of a kind, cluster by cluster.
 async fn describe_kind(args: &DescribeArgs, resource_type: &str) -> anyhow::Result<Descriptions> {
-    let config = args.read.connection.config().await?;
+    let config = args.read.connection.load_config().await?;
     let control_plane = kube::Client::try_from(config.clone())?;
     let scope = args.named_clusters().map_or(Scope::All, Scope::Named);
     let kind = find_kind(resource_type, &scope, &config, &control_plane).await?;

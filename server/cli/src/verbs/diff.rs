@@ -87,7 +87,7 @@ async fn compare_object(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     Ok(if differs { ExitCode::from(EXIT_DIFFERENT) } else { ExitCode::SUCCESS })
 }
 
-/// Two texts to compare, with their labels in the header of the diff.
+/// Two texts to compare, with their names in the header of the diff.
 struct Pair {
     names: [String; 2],
     texts: [String; 2],
@@ -167,7 +167,7 @@ async fn diff_desired_state(args: &DiffArgs, target: &ResolvedObject) -> anyhow:
         named => named
             .iter()
             .map(|name| {
-                manifests.iter().find(|work| work.cluster == *name).ok_or_else(|| {
+                manifests.iter().find(|manifest| manifest.cluster == *name).ok_or_else(|| {
                     anyhow!("{} is not propagated to {name}; `crowsnest explain` shows why", target.display_name())
                 })
             })
@@ -242,7 +242,7 @@ fn add_customizations(interpreter: &Interpreter, list: &Value) -> Vec<String> {
     for item in list.get("items").and_then(Value::as_array).into_iter().flatten() {
         let name = text(item, "/metadata/name");
         match ResourceInterpreterCustomization::deserialize(item) {
-            Ok(spec) => interpreter.set_customization(name, Some(&spec)),
+            Ok(customization) => interpreter.set_customization(name, Some(&customization)),
             Err(error) => {
                 warnings.push(format!("cannot decode ResourceInterpreterCustomization {name:?}: {error}"));
             }
@@ -269,7 +269,7 @@ async fn find_manifests(target: &ResolvedObject) -> anyhow::Result<Vec<ClusterMa
             "the control plane has no {name}, so there is no desired state; compare clusters with --cluster and --with"
         )
     })?;
-    let (collection, id) = match &target.namespace {
+    let (collection, id_label) = match &target.namespace {
         Some(namespace) => {
             (format!("namespaces/{}/resourcebindings", path_segment(namespace)), label::RESOURCE_BINDING_PERMANENT_ID)
         }
@@ -287,22 +287,22 @@ async fn find_manifests(target: &ResolvedObject) -> anyhow::Result<Vec<ClusterMa
     }
     let binding =
         binding.ok_or_else(|| anyhow!("{name} is not propagated to any cluster; `crowsnest explain` shows why"))?;
-    let value = binding["metadata"]["labels"][id].as_str().unwrap_or_default().to_owned();
-    let works = format!("{WORKS_PATH}?labelSelector={}", percent_encode(&format!("{id}={value}")));
-    let list = clients::find(&target.control_plane, None, &works).await?;
+    let id = binding["metadata"]["labels"][id_label].as_str().unwrap_or_default().to_owned();
+    let path = format!("{WORKS_PATH}?labelSelector={}", percent_encode(&format!("{id_label}={id}")));
+    let list = clients::find(&target.control_plane, None, &path).await?;
     let list = list.context("the control plane does not serve Works")?;
-    let mut works = Vec::new();
+    let mut manifests = Vec::new();
     for work in list.get("items").and_then(Value::as_array).into_iter().flatten() {
         let cluster = cluster_of_execution_namespace(text(work, "/metadata/namespace"));
         let manifest = work.pointer("/spec/workload/manifests/0");
         if let (Some(cluster), Some(manifest)) = (cluster, manifest) {
-            works.push(ClusterManifest { cluster: cluster.to_string(), manifest: manifest.clone() });
+            manifests.push(ClusterManifest { cluster: cluster.to_string(), manifest: manifest.clone() });
         }
     }
-    works.sort_by(|left, right| left.cluster.cmp(&right.cluster));
-    match works.is_empty() {
+    manifests.sort_by(|left, right| left.cluster.cmp(&right.cluster));
+    match manifests.is_empty() {
         true => bail!("{name} is not propagated to any cluster; `crowsnest explain` shows why"),
-        false => Ok(works),
+        false => Ok(manifests),
     }
 }
 

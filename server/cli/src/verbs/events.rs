@@ -107,7 +107,7 @@ pub(crate) async fn run(args: EventsArgs) -> anyhow::Result<ExitCode> {
     if matches!(args.output, Format::Csv) {
         bail!("events has no output format csv; use `crowsnest search -o csv kind:event`");
     }
-    let config = args.read.connection.config().await?;
+    let config = args.read.connection.load_config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let query = args.search_query((!args.all_namespaces).then_some(namespace.as_str()));
     let client = kube::Client::try_from(config)?;

@@ -83,7 +83,7 @@ pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
 
 /// Documents the fields of a kind.
 async fn explain_fields(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
-    let config = args.connection.config().await?;
+    let config = args.connection.load_config().await?;
     let cluster = args.cluster.as_deref();
     let client = clients::client(config, cluster, args.operation_scope)?;
     let served = crowsnest_members::discovery::discover(&client).await?;
@@ -112,7 +112,7 @@ pub(crate) async fn resolve_template(
     let Some((resource_type, name)) = object.split_once('/').filter(is_complete) else {
         bail!("invalid object {object:?}: expected KIND/NAME, such as deployment/web")
     };
-    let config = connection.config().await?;
+    let config = connection.load_config().await?;
     let namespace = namespace.unwrap_or(&config.default_namespace).to_owned();
     let client = kube::Client::try_from(config)?;
     let served = crowsnest_members::discovery::discover(&client).await?;

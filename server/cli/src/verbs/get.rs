@@ -186,7 +186,7 @@ pub(crate) async fn run(args: GetArgs) -> anyhow::Result<ExitCode> {
 
 async fn get(args: &GetArgs) -> anyhow::Result<ExitCode> {
     let requested = args.requested_objects().await?;
-    let config = args.read.connection.config().await?;
+    let config = args.read.connection.load_config().await?;
     let control_plane = kube::Client::try_from(config.clone())?;
     let served = crowsnest_members::discovery::discover(&control_plane).await?;
     let scope = args.scope();
@@ -218,7 +218,7 @@ async fn print_raw(args: &GetArgs, path: &str) -> anyhow::Result<ExitCode> {
     if !path.starts_with('/') {
         bail!("invalid path {path:?}: expected an absolute path, such as /version");
     }
-    let config = args.read.connection.config().await?;
+    let config = args.read.connection.load_config().await?;
     let (client, cluster) = match args.scope() {
         Scope::Named(named) if named.len() == 1 => (clients::member(&config, &named[0])?, Some(named[0].clone())),
         Scope::Fleet | Scope::ControlPlane(_) if args.clusters.is_empty() => (kube::Client::try_from(config)?, None),

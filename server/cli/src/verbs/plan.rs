@@ -61,7 +61,7 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let mut objects = args.sources.objects().await?;
-    let config = args.read.connection.config().await?;
+    let config = args.read.connection.load_config().await?;
     let default = config.default_namespace.clone();
     let client = kube::Client::try_from(config)?;
     let served = crowsnest_members::discovery::discover(&client).await?;

@@ -110,7 +110,7 @@ impl ForwardTarget {
 }
 
 pub(crate) async fn run(args: PortForwardArgs) -> anyhow::Result<ExitCode> {
-    let config = args.connection.config().await?;
+    let config = args.connection.load_config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let workload = Workload::parse(&args.pod)?;
     let cluster = match &args.cluster {

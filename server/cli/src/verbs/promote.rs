@@ -89,7 +89,7 @@ pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
         )
     })?;
     let api_resources = crowsnest_members::discovery::discover(&target.control_plane).await?;
-    let template = template(object);
+    let template = to_template(object);
     let mut objects = vec![template.clone()];
     if args.dependencies {
         objects.extend(dependencies(&template, &member, &api_resources).await?);
@@ -126,7 +126,7 @@ impl PromoteArgs {
 
 /// Converts a member's object to a template: removes member-specific fields and sets conflict resolution `overwrite`,
 /// so that propagation adopts the members' objects.
-fn template(mut object: Value) -> Value {
+fn to_template(mut object: Value) -> Value {
     prune(&mut object);
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
@@ -159,7 +159,7 @@ async fn dependencies(
             // Items of a list omit apiVersion and kind.
             object["apiVersion"] = dependency["apiVersion"].clone();
             object["kind"] = dependency["kind"].clone();
-            dependencies.push(self::template(object));
+            dependencies.push(to_template(object));
         }
     }
     Ok(dependencies)
@@ -260,7 +260,7 @@ mod tests {
     fn templates_overwrite_existing_objects(#[case] annotations: Value, #[case] expected: &str) {
         let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "status": {"replicas": 1},
             "metadata": {"name": "web", "uid": "1", "resourceVersion": "7", "annotations": annotations}});
-        let template = template(object);
+        let template = to_template(object);
         assert_eq!(template["metadata"]["annotations"]["work.karmada.io/conflict-resolution"], expected);
         assert!(template.get("status").is_none() && template["metadata"].get("uid").is_none(), "{template}");
     }

@@ -113,7 +113,7 @@ pub(crate) async fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn create(args: CreateArgs) -> anyhow::Result<()> {
-    let config = args.connection.config().await?;
+    let config = args.connection.load_config().await?;
     let hash = args.print_register_command.then(|| ca_public_key_hash(&config)).transpose()?;
     let (id, secret) = (random_string(ID_LENGTH), random_string(SECRET_LENGTH));
     let server = config.cluster_url.to_string();

@@ -119,7 +119,7 @@ pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn print_pods(args: &PodsArgs) -> anyhow::Result<ExitCode> {
-    let config = args.common.read.connection.config().await?;
+    let config = args.common.read.connection.load_config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = kube::Client::try_from(config)?;
     let path = match args.all_namespaces {
@@ -144,7 +144,7 @@ async fn print_pods(args: &PodsArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn print_nodes(args: &NodesArgs) -> anyhow::Result<ExitCode> {
-    let config = args.common.read.connection.config().await?;
+    let config = args.common.read.connection.load_config().await?;
     let client = kube::Client::try_from(config.clone())?;
     let (items, mut partial) = args.common.read_usage(&client, &format!("{METRICS_API_PATH}/nodes")).await?;
     let mut usages: Vec<Usage> = items.iter().map(Usage::from_node).collect();

@@ -64,7 +64,7 @@ pub struct WhoCanArgs {
 }
 
 pub(crate) async fn run(args: WhoCanArgs) -> anyhow::Result<ExitCode> {
-    let config = args.review.read.connection.config().await?;
+    let config = args.review.read.connection.load_config().await?;
     let client = kube::Client::try_from(config.clone())?;
     let mut spec =
         if args.target.starts_with('/') { path_spec(&args)? } else { resource_spec(&args, &config, &client).await? };

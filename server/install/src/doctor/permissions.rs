@@ -162,13 +162,13 @@ impl Permission {
 /// The distinct permissions that these roles require.
 pub(super) fn required_permissions(roles: &[Role]) -> Vec<Permission> {
     let has = |role: &Role| roles.contains(role) || roles.contains(&Role::All);
-    let mut all: Vec<Permission> = Vec::new();
+    let mut permissions: Vec<Permission> = Vec::new();
     for (_, verbs, group, resources, location) in
         REQUIREMENTS.iter().filter(|(required_by, ..)| required_by.iter().any(has))
     {
         let (namespace, name) = location.split_once('/').unwrap_or_default();
         for resource in resources.split_whitespace() {
-            all.extend(verbs.split_whitespace().map(|verb| Permission {
+            permissions.extend(verbs.split_whitespace().map(|verb| Permission {
                 verb,
                 group,
                 resource,
@@ -186,14 +186,14 @@ pub(super) fn required_permissions(roles: &[Role]) -> Vec<Permission> {
         let required_for = RequiredFor::OtherKinds;
         let template_permission =
             |verb| Permission { verb, group: "*", resource: "*", namespace: "", name: "", required_for };
-        all.extend(TEMPLATE_VERBS.map(template_permission));
+        permissions.extend(TEMPLATE_VERBS.map(template_permission));
         let required_for = RequiredFor::GraphSinks;
         let reference_permission =
             |(verb, group, resource)| Permission { verb, group, resource, namespace: "", name: "", required_for };
-        all.extend(GRAPH_SINK_REFERENCES.map(reference_permission));
+        permissions.extend(GRAPH_SINK_REFERENCES.map(reference_permission));
     }
     let mut distinct: Vec<Permission> = Vec::new();
-    for permission in all {
+    for permission in permissions {
         if !distinct.contains(&permission) {
             distinct.push(permission);
         }

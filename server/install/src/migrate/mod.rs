@@ -272,7 +272,7 @@ async fn wait_for_karmada(
 /// Lists all objects of a resource. `None` if the resource is not served.
 pub(crate) async fn list(client: &kube::Client, collection: ApiCollection<'_>) -> anyhow::Result<Option<Vec<Value>>> {
     let ApiCollection { api_version, plural: resource, .. } = collection;
-    let mut found = Vec::new();
+    let mut objects = Vec::new();
     let mut path = format!("/apis/{api_version}/{resource}?limit=500");
     loop {
         let list: Value = match client.request(Request::get(&path).body(Vec::new())?).await {
@@ -284,11 +284,11 @@ pub(crate) async fn list(client: &kube::Client, collection: ApiCollection<'_>) -
         for mut object in list["items"].as_array().cloned().unwrap_or_default() {
             // Items of a list may omit `kind`.
             object["kind"] = kind.as_str().into();
-            found.push(object);
+            objects.push(object);
         }
         match list.pointer("/metadata/continue").and_then(Value::as_str).filter(|token| !token.is_empty()) {
             Some(token) => path = format!("/apis/{api_version}/{resource}?limit=500&continue={token}"),
-            None => return Ok(Some(found)),
+            None => return Ok(Some(objects)),
         }
     }
 }

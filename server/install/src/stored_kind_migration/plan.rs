@@ -53,11 +53,11 @@ pub(crate) struct ObjectCopy {
 
 /// Copies that are missing or unfinished. Finished copies are not written again, since they may have been changed.
 pub(crate) fn plan_copies(old: &[Value], new: &[Value], collection: ApiCollection<'_>) -> Vec<ObjectCopy> {
-    let existing: BTreeMap<&str, &Value> = new.iter().map(|object| (name(object), object)).collect();
+    let new_by_name: BTreeMap<&str, &Value> = new.iter().map(|object| (name(object), object)).collect();
     let mut copies = Vec::new();
     for object in old {
-        let found = existing.get(name(object));
-        if found.is_some_and(|found| !is_unverified(found)) {
+        let existing_copy = new_by_name.get(name(object));
+        if existing_copy.is_some_and(|existing_copy| !is_unverified(existing_copy)) {
             continue;
         }
         let mut copy = migrated_part(object, collection);
@@ -73,12 +73,12 @@ pub(crate) fn plan_copies(old: &[Value], new: &[Value], collection: ApiCollectio
             }
         }
         copy["metadata"]["annotations"][MIGRATION_UNVERIFIED] = "true".into();
-        if let Some(found) = found {
-            copy["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+        if let Some(existing_copy) = existing_copy {
+            copy["metadata"]["resourceVersion"] = existing_copy["metadata"]["resourceVersion"].clone();
         }
         copies.push(ObjectCopy {
             object: copy,
-            exists: found.is_some(),
+            exists: existing_copy.is_some(),
             managed_fields: object["metadata"]["managedFields"].clone(),
             is_terminating: object["metadata"]["deletionTimestamp"].is_string(),
         });

@@ -37,20 +37,20 @@ const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "lis
 
 /// All built-in resources, ordered by group, with versions in order of preference.
 pub fn resources() -> Vec<ResourceInfo> {
-    let mut all: Vec<ResourceInfo> = Vec::new();
+    let mut resources: Vec<ResourceInfo> = Vec::new();
     for (group, version, lines) in kinds::KINDS {
         for line in lines.lines() {
             match line.strip_prefix("  ") {
                 Some(line) => {
-                    if let Some(parent) = all.last_mut() {
+                    if let Some(parent) = resources.last_mut() {
                         add_subresource(parent, line);
                     }
                 }
-                None => all.extend(parse_resource(group, version, line)),
+                None => resources.extend(parse_resource(group, version, line)),
             }
         }
     }
-    all
+    resources
 }
 
 fn parse_list(text: &str) -> Vec<String> {

@@ -11,7 +11,7 @@ use super::prepare::{copy_nested_field, with_new_fields};
 const UNCHANGED_METADATA: [&str; 5] = ["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"];
 
 /// Sets the status of a new pod and adds `matchLabelKeys` to its selectors.
-pub(super) fn create(ctx: &RequestContext, pod: &mut Value) {
+pub(super) fn prepare_create(ctx: &RequestContext, pod: &mut Value) {
     let mut status = json!({"phase": "Pending", "qosClass": qos_class(at(pod, "spec"))});
     if !items(pod, "spec.schedulingGates").is_empty() {
         status["conditions"] = json!([{
@@ -56,7 +56,7 @@ fn add_key_requirements(term: &mut Value, labels: &Value) {
 }
 
 /// Restores the fields that a subresource does not change.
-pub(super) fn update(subresource: &str, old: &Value, new: &mut Value) {
+pub(super) fn prepare_update(subresource: &str, old: &Value, new: &mut Value) {
     match subresource {
         "status" => update_status(old, new),
         "ephemeralcontainers" => {
@@ -141,7 +141,7 @@ mod tests {
                 "topologySpreadConstraints": [{"matchLabelKeys": ["x"], "labelSelector": {"matchLabels": {"a": "b"}}}, {"matchLabelKeys": ["x"]}],
             },
         });
-        create(&loopback("default"), &mut pod);
+        prepare_create(&loopback("default"), &mut pod);
         let like = json!({"key": "x", "operator": "In", "values": ["1"]});
         let unlike = json!({"key": "y", "operator": "NotIn", "values": ["2"]});
         let affinity = "/spec/affinity/podAffinity/preferredDuringSchedulingIgnoredDuringExecution/0/podAffinityTerm/labelSelector";
@@ -166,7 +166,7 @@ mod tests {
         request["status"] = json!({"conditions": [{"type": "Ready", "status": "False"}]});
         let after = |subresource: &str| {
             let mut new = request.clone();
-            update(subresource, &old, &mut new);
+            prepare_update(subresource, &old, &mut new);
             new
         };
         let mut added = old.clone();

@@ -12,12 +12,12 @@ use super::{apparmor, autoscaler, feature_gates, pod, service};
 pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// `PrepareForCreate` of the kind.
-pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
+pub(super) fn prepare_create(ctx: &RequestContext, kind: &str, object: &mut Value) {
     feature_gates::drop_disabled_fields(kind, &Value::Null, object);
     match kind {
         "Pod" => {
             apparmor::convert_annotations(object);
-            pod::create(ctx, object);
+            pod::prepare_create(ctx, object);
         }
         "DaemonSet" => {
             let generation = template_generation(object).max(1);
@@ -55,14 +55,14 @@ pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
 }
 
 /// `PrepareForUpdate` of the kind.
-pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Value) {
+pub(super) fn prepare_update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Value) {
     let subresource = ctx.subresource.as_str();
     if subresource.is_empty() {
         feature_gates::drop_disabled_fields(kind, old, new);
     }
     match (kind, subresource) {
         ("Deployment", "status") => copy_nested_field(old, new, "metadata", "labels"),
-        ("Pod", _) => pod::update(subresource, old, new),
+        ("Pod", _) => pod::prepare_update(subresource, old, new),
         ("DaemonSet", "") => {
             let generation = template_generation(old).max(1);
             let changed = at(old, "spec.template") != at(new, "spec.template");
@@ -106,7 +106,7 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
         }
         ("Service", "") => {
             service::set_derived_fields(new);
-            service::update(old, new);
+            service::prepare_update(old, new);
         }
         ("CustomResourceDefinition", "") => {
             let before = items(old, "status.storedVersions").to_vec();

@@ -21,7 +21,7 @@ pub(super) fn set_derived_fields(object: &mut Value) {
 
 /// Keeps allocated values that an update omits, and removes those that do not apply to a new type unless they were
 /// changed as well.
-pub(super) fn update(old: &Value, new: &mut Value) {
+pub(super) fn prepare_update(old: &Value, new: &mut Value) {
     let before = at(old, "spec").clone();
     if let Some(spec) = at_mut(new, "spec") {
         keep_allocated(&before, spec);

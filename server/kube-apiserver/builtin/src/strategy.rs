@@ -175,7 +175,7 @@ impl Strategy for BuiltinStrategy {
         {
             set_field(metadata, "generation", 1);
         }
-        prepare::create(ctx, self.kind, object);
+        prepare::prepare_create(ctx, self.kind, object);
         self.normalize(object);
     }
 
@@ -199,7 +199,7 @@ impl Strategy for BuiltinStrategy {
             _ if self.has_status() => copy_field(old, new, "status"),
             _ => {}
         }
-        prepare::update(ctx, self.kind, old, new);
+        prepare::prepare_update(ctx, self.kind, old, new);
         let updates_generation = matches!(ctx.subresource.as_str(), "" | "scale" | "ephemeralcontainers" | "resize");
         let before = at(old, "metadata.generation").as_i64();
         if let Some(metadata) = at_mut(new, "metadata") {
@@ -216,7 +216,7 @@ impl Strategy for BuiltinStrategy {
 
     fn validate_create(&self, ctx: &RequestContext, object: &Value) -> Vec<FieldError> {
         let mut errors = validate_kubernetes_finalizers(object);
-        errors.extend(validate::create(ctx, self.group, self.kind, object));
+        errors.extend(validate::validate_create(ctx, self.group, self.kind, object));
         errors
     }
 
@@ -233,7 +233,7 @@ impl Strategy for BuiltinStrategy {
             // As in kube-apiserver, both validations report these errors.
             errors.extend(validate_kubernetes_finalizers(new));
         }
-        errors.extend(validate::update(ctx, self.group, self.kind, old, new));
+        errors.extend(validate::validate_update(ctx, self.group, self.kind, old, new));
         if (self.group, self.kind, ctx.subresource.as_str()) == ("", "Namespace", "finalize") {
             errors.extend(validate_namespace_finalizers(new));
         }

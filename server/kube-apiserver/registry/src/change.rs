@@ -109,7 +109,12 @@ impl Change {
                     ));
                 }
                 let replicas = |scale: &Value| scale["spec"]["replicas"].as_i64().filter(|replicas| *replicas != 0);
-                apply::scale::track(&mut parent, &manager, path_in, (replicas(&current), replicas(&scale)));
+                apply::scale::update_replica_managers(
+                    &mut parent,
+                    &manager,
+                    path_in,
+                    (replicas(&current), replicas(&scale)),
+                );
                 Ok((parent, true))
             }
         }

@@ -199,10 +199,10 @@ fn decide(resource: &ResourceRef, now: jiff::Timestamp, options: &DeleteOptions,
     let is_core = |plural: &str| resource.gvr.group.is_empty() && *resource.gvr.resource == *plural;
     let mut object = live.clone();
     let required = required_finalizers(resource, options, live);
-    let changed = required != live.finalizers();
+    let finalizers_changed = required != live.finalizers();
     object.set_finalizers(required.clone());
     if is_core("pods") {
-        return decide_pod(now, options, live, object, changed);
+        return decide_pod(now, options, live, object, finalizers_changed);
     }
     // A CRD ignores propagation policies, has no grace period, and keeps its generation.
     if !live.is_deleting() && is_definition(resource) {
@@ -211,7 +211,7 @@ fn decide(resource: &ResourceRef, now: jiff::Timestamp, options: &DeleteOptions,
         return Decision::Mark(object);
     }
     if is_core("namespaces") && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()) {
-        if live.is_deleting() && !changed {
+        if live.is_deleting() && !finalizers_changed {
             return Decision::Keep;
         }
         if !live.is_deleting() {
@@ -223,7 +223,7 @@ fn decide(resource: &ResourceRef, now: jiff::Timestamp, options: &DeleteOptions,
     if required.is_empty() {
         return Decision::Remove;
     }
-    if live.is_deleting() && !changed {
+    if live.is_deleting() && !finalizers_changed {
         return Decision::Keep;
     }
     mark_for_deletion(&mut object, now, 0);
@@ -239,7 +239,7 @@ fn decide_pod(
     options: &DeleteOptions,
     live: &Value,
     mut object: Value,
-    changed: bool,
+    finalizers_changed: bool,
 ) -> Decision {
     let has_finalizers = !object.finalizers().is_empty();
     let default = live["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(DEFAULT_POD_GRACE_SECONDS);
@@ -255,7 +255,7 @@ fn decide_pod(
             return Decision::Remove;
         }
         if !is_shorter {
-            return if changed { Decision::Mark(object) } else { Decision::Keep };
+            return if finalizers_changed { Decision::Mark(object) } else { Decision::Keep };
         }
         let (start, grace) = shorten_grace_period(now, live, current, requested);
         object.metadata_mut().remove("deletionTimestamp");

@@ -31,8 +31,8 @@ pub enum Error {
     WritesDisabled(String),
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),
-    #[error("data directory {path} has version {found}; this program supports versions up to {known}")]
-    NewerData { path: PathBuf, found: i64, known: i64 },
+    #[error("data directory {path} has version {found}; this program supports versions up to {supported}")]
+    NewerData { path: PathBuf, found: i64, supported: i64 },
     #[error("data directory {path} is used by another process")]
     Locked { path: PathBuf },
     #[error("{path}: {source}")]

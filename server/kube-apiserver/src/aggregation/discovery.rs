@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use super::service::RemoteService;
 use crate::http::delegate::RankedGroup;
 
-/// The entry of a version: resources with their subresources.
+/// Entry of a version in aggregated discovery: its resources with their subresources.
 pub(super) fn version_entry(version: &str, resource_list: &Value) -> Value {
-    let listed = resource_list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let listed_resources = resource_list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
     let text = |resource: &Value, key: &str| resource[key].as_str().unwrap_or("").to_owned();
     // A kind without its own group stays unqualified, as in the server's list.
     let kind = |resource: &Value| json!({"group": text(resource, "group"), "version": text(resource, "version"), "kind": text(resource, "kind")});
     let mut resources: Vec<Value> = Vec::new();
-    for resource in listed.iter().filter(|r| !text(r, "name").contains('/')) {
+    for resource in listed_resources.iter().filter(|r| !text(r, "name").contains('/')) {
         let namespaced = resource["namespaced"].as_bool().unwrap_or(false);
         let mut entry = json!({
             "resource": text(resource, "name"),
@@ -30,7 +30,7 @@ pub(super) fn version_entry(version: &str, resource_list: &Value) -> Value {
         }
         resources.push(entry);
     }
-    for resource in listed {
+    for resource in listed_resources {
         let name = text(resource, "name");
         let Some((parent, sub)) = name.split_once('/') else { continue };
         // As in kube-apiserver: custom metrics are subresources of resources in other groups.
@@ -44,7 +44,7 @@ pub(super) fn version_entry(version: &str, resource_list: &Value) -> Value {
         let Some(entry) = resources.iter_mut().find(|r| r["resource"] == parent) else { continue };
         let sub = json!({"subresource": sub, "responseKind": kind(resource), "verbs": resource["verbs"]});
         match entry["subresources"].as_array_mut() {
-            Some(all) => all.push(sub),
+            Some(subresources) => subresources.push(sub),
             None => entry["subresources"] = json!([sub]),
         }
     }
@@ -52,7 +52,7 @@ pub(super) fn version_entry(version: &str, resource_list: &Value) -> Value {
 }
 
 /// One `APIGroupDiscovery` per group: groups by priority, then name; versions by priority, then by version order.
-pub(super) fn groups<'a>(services: impl Iterator<Item = (&'a RemoteService, Value)>) -> Vec<RankedGroup> {
+pub(super) fn rank_groups<'a>(services: impl Iterator<Item = (&'a RemoteService, Value)>) -> Vec<RankedGroup> {
     type Versions<'a> = Vec<(&'a RemoteService, Value)>;
     let mut by_group: BTreeMap<&str, Versions<'a>> = BTreeMap::new();
     for (remote, entry) in services {

@@ -50,7 +50,7 @@ pub(super) fn desired_services<'a>(
     served: impl Iterator<Item = (&'a str, &'a str)>,
     crd_groups: &BTreeSet<String>,
 ) -> BTreeMap<String, Value> {
-    let mut all = BTreeMap::new();
+    let mut services = BTreeMap::new();
     for (group, version) in served.filter(|(group, _)| *group != super::service::GROUP) {
         let builtin = PRIORITIES.iter().find(|(name, _)| *name == group);
         let is_crd_group = builtin.is_none() && crd_groups.contains(group);
@@ -67,9 +67,9 @@ pub(super) fn desired_services<'a>(
             "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
             "metadata": {"name": name, "labels": {AUTOMANAGED_LABEL: managed}}, "spec": spec,
         });
-        all.insert(name, object);
+        services.insert(name, object);
     }
-    all
+    services
 }
 
 /// APIServices to create, restore and delete.

@@ -340,7 +340,7 @@ impl Delegate for Aggregator {
     }
 
     fn discovery(&self) -> Vec<RankedGroup> {
-        discovery::groups(self.services.load().values().map(|service| {
+        discovery::rank_groups(self.services.load().values().map(|service| {
             let stale = json!({"version": service.remote.version, "freshness": "Stale"});
             let entry = match (&service.discovery, service.is_available) {
                 (Some(entry), true) => entry.clone(),

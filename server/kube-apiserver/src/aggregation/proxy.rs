@@ -58,26 +58,26 @@ pub(super) fn forwarded_headers(user: &UserInfo, received: &HeaderMap) -> Option
         headers.append("x-remote-group", identity_header_value(group)?);
     }
     // The other attributes grant no permissions; those that are not valid header values are omitted.
-    let mut put = |name: &str, value: &str| {
+    let mut append = |name: &str, value: &str| {
         if let (Ok(name), Some(value)) = (HeaderName::try_from(name), identity_header_value(value)) {
             headers.append(name, value);
         }
     };
-    put("x-remote-uid", &user.uid);
+    append("x-remote-uid", &user.uid);
     for (key, values) in &user.extra {
         let name = format!("x-remote-extra-{}", extra_header_key(key));
         for value in values {
-            put(&name, value);
+            append(&name, value);
         }
     }
     Some(headers)
 }
 
-/// Appends the client's address to `X-Forwarded-For`.
+/// Appends the address of the connection to `X-Forwarded-For`.
 fn append_forwarded_for(headers: &mut HeaderMap, address: IpAddr) {
-    let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
-    let all: Vec<String> = before.map(str::to_owned).chain([address.to_string()]).collect();
-    if let Ok(value) = HeaderValue::from_str(&all.join(", ")) {
+    let proxies = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
+    let addresses: Vec<String> = proxies.map(str::to_owned).chain([address.to_string()]).collect();
+    if let Ok(value) = HeaderValue::from_str(&addresses.join(", ")) {
         headers.insert(FORWARDED_FOR, value);
     }
 }
@@ -108,11 +108,11 @@ pub(super) async fn serve(
     if let Some(PeerAddress(address)) = parts.extensions.get() {
         append_forwarded_for(upstream_request.headers_mut(), *address);
     }
-    let audited = parts.extensions.get::<RequestAudit>().cloned();
+    let request_audit = parts.extensions.get::<RequestAudit>().cloned();
     upstream_request.headers_mut().remove(FORWARDED_RECORD);
     // A server that shares the audit log finds the record under this key until it has responded.
     let forwarded_record =
-        audited.as_ref().and_then(|audited| audited.auditor.register_forwarded(audited.record.clone()));
+        request_audit.as_ref().and_then(|audit| audit.auditor.register_forwarded(audit.record.clone()));
     if let Some(forwarded_record) = &forwarded_record
         && let Ok(key) = HeaderValue::from_str(forwarded_record.key())
     {
@@ -137,7 +137,7 @@ pub(super) async fn serve(
         let server_side = hyper::upgrade::on(&mut response);
         let stop = stop.clone();
         // The audit record ends with the tunnel.
-        let record = audited.and_then(|audited| audited.record.clone());
+        let record = request_audit.and_then(|audit| audit.record.clone());
         tunnels.spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}

@@ -76,7 +76,7 @@ fn discovered_groups_are_ordered_by_priority() {
         {"name": "bricks", "singularName": "brick", "namespaced": true, "kind": "Brick", "verbs": ["get"]},
         {"name": "bricks/status", "namespaced": true, "kind": "Brick", "verbs": ["patch"]}]});
     let entry = |r: &RemoteService| discovery::version_entry(&r.version, &list);
-    let groups = discovery::groups([(&a, entry(&a)), (&b, entry(&b)), (&c, entry(&c))].into_iter());
+    let groups = discovery::rank_groups([(&a, entry(&a)), (&b, entry(&b)), (&c, entry(&c))].into_iter());
     assert_eq!(groups.iter().map(|ranked| ranked.priority).collect::<Vec<_>>(), [20, 10]);
     insta::assert_json_snapshot!(groups.into_iter().map(|ranked| ranked.group).collect::<Vec<_>>());
 }

@@ -48,12 +48,12 @@ fn check_default(schema: &Value, default: &Value, path: &str, errors: &mut Vec<F
     if !prune(&typed, &mut wrapped).is_empty() {
         errors.push(FieldError::invalid(path, default, "must not have unknown fields"));
     }
-    let mut found = embedded::validate(schema, default);
-    if found.is_empty() {
-        found = values::validate(schema, default, "");
+    let mut value_errors = embedded::validate(schema, default);
+    if value_errors.is_empty() {
+        value_errors = values::validate(schema, default, "");
     }
-    let is_valid = found.is_empty();
-    errors.extend(found.into_iter().map(|mut error| {
+    let is_valid = value_errors.is_empty();
+    errors.extend(value_errors.into_iter().map(|mut error| {
         error.field = match error.field.as_str() {
             "" => path.to_owned(),
             "<nil>" => "<nil>".to_owned(),
@@ -64,13 +64,13 @@ fn check_default(schema: &Value, default: &Value, path: &str, errors: &mut Vec<F
     let Some(rules) = Rules::compile(schema).filter(|_| is_valid) else { return };
     // The default is also passed as the old value, so that transition rules are evaluated. It is unchanged, so violations
     // are reported as warnings; in a default they are errors.
-    let (mut found, warnings) = rules.check(schema, default, Some(default), "");
-    found.extend(warnings);
-    if found.is_empty() {
+    let (mut rule_errors, warnings) = rules.check(schema, default, Some(default), "");
+    rule_errors.extend(warnings);
+    if rule_errors.is_empty() {
         // The rules must also accept the default as a new value.
-        found = rules.check(schema, default, None, "").0;
+        rule_errors = rules.check(schema, default, None, "").0;
     }
-    errors.extend(found.into_iter().map(|mut error| {
+    errors.extend(rule_errors.into_iter().map(|mut error| {
         error.field = match error.field.as_str() {
             "" | "<nil>" => path.to_owned(),
             field if field.starts_with('[') => format!("{path}{field}"),

@@ -55,7 +55,7 @@ impl ResolvedPath<'_> {
 
 /// Splits a path into dots, brackets, quoted strings and names.
 fn tokenize(path: &str) -> Vec<&str> {
-    let mut all = Vec::new();
+    let mut tokens = Vec::new();
     let mut rest = path;
     while let Some(first) = rest.chars().next() {
         let length = match first {
@@ -67,10 +67,10 @@ fn tokenize(path: &str) -> Vec<&str> {
             }
             _ => rest.find(['.', '[', ']']).unwrap_or(rest.len()),
         };
-        all.push(&rest[..length]);
+        tokens.push(&rest[..length]);
         rest = &rest[length..];
     }
-    all
+    tokens
 }
 
 fn unescape(text: &str) -> Result<String, String> {

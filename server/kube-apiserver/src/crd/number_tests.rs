@@ -12,7 +12,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const JSON: &str = "application/json";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const CARS: &str = "/apis/example.com/v1/namespaces/default/cars";
-/// Default of the field `doors` in version `v1`.
+/// JSON pointer to the default of the field `doors` in version `v1`.
 const DEFAULT: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/doors/default";
 
 /// A CRD whose versions have the integer fields `wheels` and `doors`; `doors` has this default.

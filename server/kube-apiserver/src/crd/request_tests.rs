@@ -38,8 +38,8 @@ fn car(name: &str) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Car", "metadata": {"name": name}, "spec": {"mode": "a"}})
 }
 
-/// Object with these members in place of those of [`car`].
-fn changed(name: &str, members: Value) -> Value {
+/// The object [`car`] with these members added or replaced.
+fn car_with(name: &str, members: Value) -> Value {
     let mut car = car(name);
     json_merge(&mut car, members);
     car
@@ -66,7 +66,7 @@ async fn wrong_bodies_have_the_messages_of_kube_apiserver() {
     let mut without_version = car("a");
     without_version.as_object_mut().unwrap().remove("apiVersion");
     for (query, body, expected) in [
-        ("", changed("a", json!({"apiVersion": "a/b/c"})), missing("unexpected GroupVersion string: a/b/c ({")),
+        ("", car_with("a", json!({"apiVersion": "a/b/c"})), missing("unexpected GroupVersion string: a/b/c ({")),
         ("", without_kind.clone(), missing("Object 'Kind' is missing in '{")),
         (
             "?fieldValidation=Ignore",
@@ -81,13 +81,13 @@ async fn wrong_bodies_have_the_messages_of_kube_apiserver() {
         // Metadata is decoded before the version is compared, an embedded resource only in an object of the kind.
         (
             "",
-            changed("a", json!({"apiVersion": "v1", "metadata": {"name": 5}})),
+            car_with("a", json!({"apiVersion": "v1", "metadata": {"name": 5}})),
             "Car in version \"v1\" cannot be handled as a Car: json: cannot unmarshal number into Go struct field"
                 .to_owned(),
         ),
         (
             "",
-            changed("a", json!({"apiVersion": "v1", "spec": {"template": {"kind": 5}}})),
+            car_with("a", json!({"apiVersion": "v1", "spec": {"template": {"kind": 5}}})),
             "the API version in the data (v1) does not match the expected API version (example.com/v1)".to_owned(),
         ),
     ] {
@@ -102,7 +102,8 @@ async fn wrong_bodies_have_the_messages_of_kube_apiserver() {
 async fn system_metadata_is_ignored_or_immutable() {
     let (server, client) = start_server().await;
     // Text that is not a version is ignored.
-    let body = changed("a", json!({"metadata": {"resourceVersion": "x", "deletionTimestamp": "2026-01-02T03:04:05Z"}}));
+    let body =
+        car_with("a", json!({"metadata": {"resourceVersion": "x", "deletionTimestamp": "2026-01-02T03:04:05Z"}}));
     let (code, created) = send(&client, &format!("POST {CARS}"), JSON, body).await;
     assert_eq!((code, &created["metadata"]["deletionTimestamp"]), (201, &Value::Null), "{created}");
     let owned = created["metadata"]["managedFields"][0]["fieldsV1"].as_object().unwrap();
@@ -130,8 +131,8 @@ async fn system_metadata_is_ignored_or_immutable() {
     ] {
         let patch = json!({"metadata": {field: value}});
         let (actual, response) = send(&client, &format!("PATCH {CARS}/a"), MERGE, patch).await;
-        let found = response["message"].as_str().unwrap_or_default();
-        assert!(actual == code && found.contains(message), "{actual} {found}");
+        let actual_message = response["message"].as_str().unwrap_or_default();
+        assert!(actual == code && actual_message.contains(message), "{actual} {actual_message}");
     }
     server.stop().await.unwrap();
 }
@@ -155,7 +156,7 @@ async fn embedded_metadata_is_decoded() {
     let (server, client) = start_server().await;
     let template =
         |metadata: Value| json!({"spec": {"template": {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}}});
-    let body = changed("a", template(json!({"name": "b", "labels": {}})));
+    let body = car_with("a", template(json!({"name": "b", "labels": {}})));
     let (code, created) = send(&client, &format!("POST {CARS}"), JSON, body).await;
     assert_eq!((code, &created["spec"]["template"]["metadata"]), (201, &json!({"name": "b"})), "{created}");
     let invalid_template = template(json!({"labels": 7}));
@@ -191,7 +192,7 @@ async fn objects_of_another_kind_are_validated_without_the_schema() {
         let message = response["message"].as_str().unwrap_or_default();
         assert!(message.starts_with(expected_name), "{patch}: {message}");
     }
-    let body = changed("b", json!({"kind": "Other", "spec": {"bogus": 1}}));
+    let body = car_with("b", json!({"kind": "Other", "spec": {"bogus": 1}}));
     let (code, response) = send(&client, &format!("POST {CARS}?fieldValidation=Strict"), JSON, body).await;
     assert_eq!((code, &response["details"]["causes"][0]["field"]), (422, &json!("kind")), "{response}");
     server.stop().await.unwrap();
@@ -200,7 +201,7 @@ async fn objects_of_another_kind_are_validated_without_the_schema() {
 #[tokio::test]
 async fn replacements_are_identified_before_the_object_is_looked_up() {
     let (server, client) = start_server().await;
-    let other_namespace = changed("absent", json!({"metadata": {"namespace": "other"}}));
+    let other_namespace = car_with("absent", json!({"metadata": {"namespace": "other"}}));
     for (body, expected) in [
         (other_namespace, "the namespace of the provided object does not match the namespace sent on the request"),
         (car("b"), "the name of the object (b) does not match the name on the URL (absent)"),
@@ -232,12 +233,12 @@ async fn nulls_in_embedded_resources_are_dropped() {
     let (server, client) = start_server().await;
     let typed = json!({"apiVersion": "v1", "kind": "Pod", "metadata": null});
     let (code, created) =
-        send(&client, &format!("POST {CARS}"), JSON, changed("a", json!({"spec": {"typed": typed}}))).await;
+        send(&client, &format!("POST {CARS}"), JSON, car_with("a", json!({"spec": {"typed": typed}}))).await;
     let expected = json!({"apiVersion": "v1", "kind": "Pod"});
     assert_eq!((code, &created["spec"]["typed"]), (201, &expected), "{created}");
     let typed = json!({"apiVersion": "v1", "kind": null});
     let (code, response) =
-        send(&client, &format!("POST {CARS}"), JSON, changed("b", json!({"spec": {"typed": typed}}))).await;
+        send(&client, &format!("POST {CARS}"), JSON, car_with("b", json!({"spec": {"typed": typed}}))).await;
     let message = response["message"].as_str().unwrap_or_default();
     assert!(code == 422 && message.contains("spec.typed.kind: Required value"), "{code} {message}");
     server.stop().await.unwrap();
@@ -252,7 +253,7 @@ async fn applied_configurations_are_checked_in_the_order_of_kube_apiserver() {
         (json!({"spec": {"mode": "\u{7f}"}}), "yaml: control characters are not allowed"),
     ] {
         let request = format!("PATCH {CARS}/a?fieldManager=m");
-        let (code, response) = send(&client, &request, "application/apply-patch+yaml", changed("a", members)).await;
+        let (code, response) = send(&client, &request, "application/apply-patch+yaml", car_with("a", members)).await;
         let message = response["message"].as_str().unwrap_or_default();
         assert!(code == 400 && message.ends_with(expected), "{code} {message}");
     }
@@ -263,7 +264,7 @@ async fn applied_configurations_are_checked_in_the_order_of_kube_apiserver() {
 #[tokio::test]
 async fn each_apply_of_an_unknown_field_increments_the_generation() {
     let (server, client) = start_server().await;
-    let object = changed("a", json!({"spec": {"open": {"metadata": {"x": 1}}}}));
+    let object = car_with("a", json!({"spec": {"open": {"metadata": {"x": 1}}}}));
     for (request, media, generation) in [
         (format!("POST {CARS}"), JSON, 1),
         (format!("PATCH {CARS}/a"), MERGE, 1),
@@ -296,7 +297,7 @@ async fn rules_are_not_checked_if_the_metadata_is_incomplete() {
     assert_eq!(code, 201, "{created}");
     wait_until_served(&server, true).await;
     let note = |bytes: usize| json!({"annotations": {"note": "a".repeat(bytes)}});
-    for (method, name, metadata, expected, other) in [
+    for (method, name, metadata, expected, unexpected) in [
         ("POST", "", json!({}), NOT_CHECKED, RULE),
         ("POST", "bike", json!({}), RULE, NOT_CHECKED),
         ("POST", "bike", json!({"labels": {"a b": "c"}}), RULE, NOT_CHECKED),
@@ -310,11 +311,11 @@ async fn rules_are_not_checked_if_the_metadata_is_incomplete() {
             let (_, stored) = send(&client, &format!("GET {CARS}/{name}"), JSON, Value::Null).await;
             object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
         }
-        let place = if method == "PUT" { format!("{CARS}/{name}") } else { CARS.to_owned() };
-        let (code, response) = send(&client, &format!("{method} {place}"), JSON, object).await;
+        let path = if method == "PUT" { format!("{CARS}/{name}") } else { CARS.to_owned() };
+        let (code, response) = send(&client, &format!("{method} {path}"), JSON, object).await;
         let message = response["message"].as_str().unwrap_or_default();
         assert_eq!(code == 422, !expected.is_empty(), "{method} {name:?}: {response}");
-        assert!(message.contains(expected) && !message.contains(other), "{method} {name:?}: {message}");
+        assert!(message.contains(expected) && !message.contains(unexpected), "{method} {name:?}: {message}");
     }
     server.stop().await.unwrap();
 }

@@ -87,9 +87,9 @@ pub fn storage_resource(crd: Definition<'_>, client: &Arc<WebhookClient>) -> Opt
 }
 
 fn subresources(crd: Definition<'_>, version: definition::Version<'_>) -> Vec<Subresource> {
-    let mut found = Vec::new();
+    let mut subresources = Vec::new();
     if version.has_status() {
-        found.push(Subresource {
+        subresources.push(Subresource {
             name: "status",
             kind: text(crd.0, "/spec/names/kind").to_owned(),
             group: crd.group().to_owned(),
@@ -98,7 +98,7 @@ fn subresources(crd: Definition<'_>, version: definition::Version<'_>) -> Vec<Su
         });
     }
     if version.scale().is_some() {
-        found.push(Subresource {
+        subresources.push(Subresource {
             name: "scale",
             kind: "Scale".into(),
             group: "autoscaling".into(),
@@ -106,7 +106,7 @@ fn subresources(crd: Definition<'_>, version: definition::Version<'_>) -> Vec<Su
             verbs: SUBRESOURCE_VERBS.to_vec(),
         });
     }
-    found
+    subresources
 }
 
 fn scale_paths(scale: &Value) -> ScalePaths {
@@ -146,7 +146,7 @@ impl Strategy for DefinitionStrategy {
 
     fn prepare_create(&self, _ctx: &RequestContext, object: &mut Value) {
         object["metadata"]["generation"] = 1.into();
-        // The stored versions of the client are dropped first.
+        // A status that the client sends is dropped, with its stored versions.
         object["status"] =
             json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": []});
         let stored = stored_versions(Definition(object));

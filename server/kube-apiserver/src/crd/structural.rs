@@ -38,25 +38,25 @@ pub(super) fn is_non_empty(schema: &Value, key: &str) -> bool {
 
 /// The direct children of a schema with their paths and roles.
 pub(super) fn children<'a>(schema: &'a Value, path: &str) -> Vec<(String, &'a Value, SchemaRole)> {
-    let mut found = Vec::new();
+    let mut children = Vec::new();
     for key in ["allOf", "anyOf", "oneOf"] {
         for (index, branch) in get(schema, key).and_then(Value::as_array).into_iter().flatten().enumerate() {
-            found.push((format!("{path}.{key}[{index}]"), branch, SchemaRole::Junctor));
+            children.push((format!("{path}.{key}[{index}]"), branch, SchemaRole::Junctor));
         }
     }
     if let Some(not) = get(schema, "not") {
-        found.push((format!("{path}.not"), not, SchemaRole::Junctor));
+        children.push((format!("{path}.not"), not, SchemaRole::Junctor));
     }
     if let Some(items) = get(schema, "items").filter(|i| i.is_object()) {
-        found.push((format!("{path}.items"), items, SchemaRole::Item));
+        children.push((format!("{path}.items"), items, SchemaRole::Item));
     }
     if let Some(values) = get(schema, "additionalProperties").filter(|a| a.is_object()) {
-        found.push((format!("{path}.additionalProperties"), values, SchemaRole::Field));
+        children.push((format!("{path}.additionalProperties"), values, SchemaRole::Field));
     }
     for (name, property) in get(schema, "properties").and_then(Value::as_object).into_iter().flatten() {
-        found.push((format!("{path}.properties[{name}]"), property, SchemaRole::Field));
+        children.push((format!("{path}.properties[{name}]"), property, SchemaRole::Field));
     }
-    found
+    children
 }
 
 /// Position of a schema in its parent.

@@ -262,12 +262,12 @@ fn check_number(schema: &Value, value: &Value, name: &str, found: &mut Findings)
     let number = value.as_f64().unwrap_or(f64::NAN);
     // Go's validator compares integers with the integral part of limits, except in a field of the type `integer`.
     let is_truncated = integral.is_none() && value.is_i64() && keyword(schema, "type").is_none_or(|t| t != "integer");
-    let bound = |key: &str| {
+    let read_limit = |key: &str| {
         let displayed = keyword(schema, key)?;
         let limit = displayed.as_f64()?;
         Some(if is_truncated { (limit.trunc(), Value::from(limit as i64)) } else { (limit, displayed.clone()) })
     };
-    match bound("multipleOf") {
+    match read_limit("multipleOf") {
         Some((factor, displayed)) if is_truncated && factor <= 0.0 => {
             let detail = format!("factor MultipleOf declared for {name} must be positive: {displayed}");
             found.errors.push(FieldError::new(FieldErrorKind::Invalid, name, Some(displayed.to_string()), detail));
@@ -282,7 +282,7 @@ fn check_number(schema: &Value, value: &Value, name: &str, found: &mut Findings)
         }
         None => {}
     }
-    if let Some((max, displayed)) = bound("maximum") {
+    if let Some((max, displayed)) = read_limit("maximum") {
         let exclusive = is_true(schema, "exclusiveMaximum");
         let fits = if exclusive { number < max } else { number <= max };
         let or_equal = if exclusive { "" } else { " or equal to" };
@@ -290,7 +290,7 @@ fn check_number(schema: &Value, value: &Value, name: &str, found: &mut Findings)
             invalid_error(name, value, format!("should be less than{or_equal} {}", format_limit(&displayed)))
         });
     }
-    if let Some((min, displayed)) = bound("minimum") {
+    if let Some((min, displayed)) = read_limit("minimum") {
         let exclusive = is_true(schema, "exclusiveMinimum");
         let fits = if exclusive { number > min } else { number >= min };
         let or_equal = if exclusive { "" } else { " or equal to" };

@@ -67,21 +67,21 @@ pub fn serve(
     request: &http::Request<Body>,
     parts: &[&str],
 ) -> Option<Response> {
-    let all: Vec<&ResourceRef> = served.iter().collect();
+    let resources: Vec<&ResourceRef> = served.iter().collect();
     match parts {
         ["v2"] => {
             let header = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-            let hash = delegated
-                .iter()
-                .fold(hash_resources(&all), |hash, more| hash_document(format!("{hash}{}", more.hash).as_bytes()));
+            let hash = delegated.iter().fold(hash_resources(&resources), |hash, more| {
+                hash_document(format!("{hash}{}", more.hash).as_bytes())
+            });
             if PROTOBUF.iter().any(|kind| header.starts_with(kind)) {
-                let make = || compress(&protobuf::encode_document(&v2(&all, delegated)));
+                let make = || compress(&protobuf::encode_document(&v2(&resources, delegated)));
                 return Some(respond_with_document(request, "v2.pb", PROTOBUF[1], &hash, make));
             }
-            Some(respond_with_document(request, "v2", JSON, &hash, || compress_json(&v2(&all, delegated))))
+            Some(respond_with_document(request, "v2", JSON, &hash, || compress_json(&v2(&resources, delegated))))
         }
         ["v3"] => {
-            let index = v3_index(&all, delegated).to_string();
+            let index = v3_index(&resources, delegated).to_string();
             let hash = hash_document(index.as_bytes());
             Some(respond_with_document(request, "v3", JSON, &hash, || compress(index.as_bytes())))
         }
@@ -92,9 +92,9 @@ pub fn serve(
                     compress_json(&published.document)
                 }));
             }
-            let found = v3_documents(&all).remove(&path)?;
-            let hash = found.hash(&path);
-            Some(respond_with_document(request, &path, JSON, &hash, || found.into_gzip()))
+            let document = v3_documents(&resources).remove(&path)?;
+            let hash = document.hash(&path);
+            Some(respond_with_document(request, &path, JSON, &hash, || document.into_gzip()))
         }
         _ => None,
     }
@@ -207,7 +207,7 @@ fn info() -> Value {
 
 /// The OpenAPI v2 document of the server.
 fn v2(resources: &[&ResourceRef], delegated: &[PublishedDocument]) -> Value {
-    let mut paths = paths::all(resources, definitions::SpecVersion::V2);
+    let mut paths = paths::build_paths(resources, definitions::SpecVersion::V2);
     let mut definition_names = Vec::new();
     non_resource_paths::add_all(resources, &mut paths, &mut definition_names);
     let mut definitions = definitions::collect_v2(resources, definition_names);
@@ -232,12 +232,12 @@ struct Document<'a> {
 }
 
 /// All OpenAPI v3 documents by name.
-fn v3_documents<'a>(all: &[&'a ResourceRef]) -> BTreeMap<String, Document<'a>> {
+fn v3_documents<'a>(resources: &[&'a ResourceRef]) -> BTreeMap<String, Document<'a>> {
     let mut documents: BTreeMap<String, Document<'a>> = BTreeMap::new();
-    for &resource in all {
+    for &resource in resources {
         documents.entry(group_version_path(resource)).or_default().resources.push(resource);
     }
-    for path in non_resource_paths::all(all) {
+    for path in non_resource_paths::list_paths(resources) {
         let document = documents.entry(path.path.clone()).or_default();
         document.non_resource_path = Some(path);
     }
@@ -252,7 +252,7 @@ impl Document<'_> {
     /// The complete document as gzip data.
     fn into_gzip(self) -> Vec<u8> {
         let spec_version = definitions::SpecVersion::V3;
-        let mut paths = paths::all(&self.resources, spec_version);
+        let mut paths = paths::build_paths(&self.resources, spec_version);
         let mut definition_names = Vec::new();
         if let Some(path) = self.non_resource_path {
             paths.insert(path.document_path(), path.item(spec_version));

@@ -65,7 +65,7 @@ impl NonResourcePath {
 }
 
 /// All paths that belong to no resource. Groups of custom resources have none.
-pub(super) fn all(resources: &[&ResourceRef]) -> Vec<NonResourcePath> {
+pub(super) fn list_paths(resources: &[&ResourceRef]) -> Vec<NonResourcePath> {
     const RESOURCES: &str = "get available resources";
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for resource in resources.iter().filter(|resource| !resource.is_custom()) {
@@ -141,7 +141,7 @@ pub(super) fn all(resources: &[&ResourceRef]) -> Vec<NonResourcePath> {
 
 /// Adds the paths of a v2 document to `paths`, and the names of the definitions that they reference to `definitions`.
 pub(super) fn add_all(resources: &[&ResourceRef], paths: &mut Map<String, Value>, definitions: &mut Vec<String>) {
-    for path in all(resources) {
+    for path in list_paths(resources) {
         paths.insert(path.document_path(), path.item(SpecVersion::V2));
         definitions.extend(path.definition);
     }

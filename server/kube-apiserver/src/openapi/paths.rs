@@ -30,7 +30,7 @@ fn connection_verbs() -> Vec<(&'static str, Action, &'static str)> {
 }
 
 /// The paths of all resources.
-pub(super) fn all(resources: &[&ResourceRef], spec_version: SpecVersion) -> Map<String, Value> {
+pub(super) fn build_paths(resources: &[&ResourceRef], spec_version: SpecVersion) -> Map<String, Value> {
     let mut paths = Map::new();
     for resource in resources {
         let path = Path {

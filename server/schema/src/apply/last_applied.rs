@@ -17,7 +17,7 @@ pub fn unchanged_fields(schema: Option<&Schema>, live: &Value) -> Option<FieldSe
     let applied: Value = serde_json::from_str(last_applied_configuration(live)?).ok()?;
     let mut set = typed::field_set(schema, &applied);
     let comparison = typed::compare(schema, Some(&applied), Some(live));
-    set.difference(&comparison.modified);
+    set.subtract(&comparison.modified);
     Some(set)
 }
 

@@ -51,7 +51,7 @@ impl ManagerEntry {
     fn merge_update(&mut self, newer: ManagerEntry) {
         OLD_UPDATES_MANAGER.clone_into(&mut self.manager);
         self.subresource.clear();
-        self.fields.union(&newer.fields);
+        self.fields.add_all(&newer.fields);
         self.time = self.time.take().max(newer.time);
     }
 

@@ -41,7 +41,7 @@ pub struct Manager<'a> {
     /// Version of the request: `apps/v1`.
     pub api_version: &'a str,
     pub now: jiff::Timestamp,
-    /// `Strategy::reset_fields` of the subresource: fields that this write cannot own.
+    /// `Strategy::reset_fields` of the subresource: fields that this write cannot own_entry.
     pub reset_fields: &'a [&'a [&'a str]],
 }
 
@@ -211,8 +211,8 @@ const MANAGED_FIELDS: &str = "managedFields";
 /// True if two objects are equal except for one member, which `same` compares.
 fn equal_except(name: &str, old: &Value, new: &Value, same: impl FnOnce(&Value, &Value) -> bool) -> bool {
     let (Value::Object(before), Value::Object(after)) = (old, new) else { return old == new };
-    let rest = |fields: &serde_json::Map<String, Value>| fields.len() - usize::from(fields.contains_key(name));
-    rest(before) == rest(after)
+    let other_count = |fields: &serde_json::Map<String, Value>| fields.len() - usize::from(fields.contains_key(name));
+    other_count(before) == other_count(after)
         && before.iter().all(|(key, value)| key == name || after.get(key) == Some(value))
         && same(before.get(name).unwrap_or(&Value::Null), after.get(name).unwrap_or(&Value::Null))
 }
@@ -254,24 +254,24 @@ fn update_entries(
 /// Removes fields that another manager has written or removed from entries.
 fn remove_fields<'e>(entries: impl Iterator<Item = &'e mut ManagerEntry>, written: &FieldSet, removed: &FieldSet) {
     for entry in entries {
-        entry.fields.difference(written);
-        entry.fields.difference(removed);
+        entry.fields.subtract(written);
+        entry.fields.subtract(removed);
     }
 }
 
 /// Updates the entries in the version of the manager, which becomes the only owner of `written`.
 fn assign_ownership(entries: &mut Vec<ManagerEntry>, mut written: FieldSet, removed: FieldSet, manager: &Manager<'_>) {
     remove_fields(entries.iter_mut().filter(|entry| entry.api_version == manager.api_version), &written, &removed);
-    written.difference(&UNOWNED_FIELDS);
+    written.subtract(&UNOWNED_FIELDS);
     if !written.is_empty() {
-        let mut own = manager.entry(false, written);
-        own.time = manager.time();
-        match entries.iter_mut().find(|entry| entry.manager_id() == own.manager_id()) {
+        let mut own_entry = manager.entry(false, written);
+        own_entry.time = manager.time();
+        match entries.iter_mut().find(|entry| entry.manager_id() == own_entry.manager_id()) {
             Some(entry) => {
-                entry.fields.union(&own.fields);
-                entry.time = own.time;
+                entry.fields.add_all(&own_entry.fields);
+                entry.time = own_entry.time;
             }
-            None => entries.push(own),
+            None => entries.push(own_entry),
         }
     }
     entries.retain(|entry| !entry.fields.is_empty());
@@ -305,13 +305,13 @@ fn find_changes_in_other_versions(
 }
 
 /// Compares two objects. Returns the added or modified fields, and the removed fields, without those that the manager
-/// cannot own.
+/// cannot own_entry.
 fn find_changes(schema: Option<&Schema>, live: &Value, new: &Value, manager: &Manager<'_>) -> (FieldSet, FieldSet) {
     let comparison = typed::compare_except(schema, Some(live), Some(new), &[METADATA, MANAGED_FIELDS]);
     let (mut written, mut removed) = (comparison.modified, comparison.removed);
-    written.union(&comparison.added);
+    written.add_all(&comparison.added);
     let reset_fields = manager.reset_field_set();
-    written.recursive_difference(&reset_fields);
-    removed.recursive_difference(&reset_fields);
+    written.subtract_recursively(&reset_fields);
+    removed.subtract_recursively(&reset_fields);
     (written, removed)
 }

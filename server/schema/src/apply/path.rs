@@ -185,30 +185,30 @@ impl FieldSet {
         found.is_some_and(|set| set.is_member)
     }
 
-    pub fn union(&mut self, other: &FieldSet) {
+    pub fn add_all(&mut self, other: &FieldSet) {
         self.is_member |= other.is_member;
         for (element, child) in &other.children {
-            self.child_mut(element.clone()).union(child);
+            self.child_mut(element.clone()).add_all(child);
         }
     }
 
     /// Removes the members of `other`, but not their descendants.
-    pub fn difference(&mut self, other: &FieldSet) {
+    pub fn subtract(&mut self, other: &FieldSet) {
         self.is_member &= !other.is_member;
         self.children.retain(|element, child| {
             if let Some(other) = other.children.get(element) {
-                child.difference(other);
+                child.subtract(other);
             }
             child.is_member || !child.children.is_empty()
         });
     }
 
     /// Removes the members of `other` and their descendants.
-    pub fn recursive_difference(&mut self, other: &FieldSet) {
+    pub fn subtract_recursively(&mut self, other: &FieldSet) {
         self.children.retain(|element, child| match other.children.get(element) {
             Some(other) if other.is_member => false,
             Some(other) => {
-                child.recursive_difference(other);
+                child.subtract_recursively(other);
                 child.is_member || !child.children.is_empty()
             }
             None => true,

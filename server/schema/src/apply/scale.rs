@@ -60,7 +60,7 @@ pub fn set_managers<'p>(scale: &mut Value, parent: &Value, path_in: impl Fn(&str
 /// `None` for zero, which a Scale omits. As in kube-apiserver, replicas without an owner stay without one, each
 /// owner of unchanged replicas gets a separate entry for them, and entries of versions that the kind does not have are
 /// dropped.
-pub fn track<'p>(
+pub fn update_replica_managers<'p>(
     parent: &mut Value,
     manager: &Manager<'_>,
     path_in: impl Fn(&str) -> ReplicasPath<'p>,
@@ -115,7 +115,7 @@ fn remove_former_owners<'p>(
         match path_in(&entry.api_version) {
             ReplicasPath::UnknownVersion => continue,
             ReplicasPath::At(path) if !owners.contains(&entry.manager_id()) => {
-                entry.fields.difference(&field_set(path));
+                entry.fields.subtract(&field_set(path));
             }
             ReplicasPath::At(_) | ReplicasPath::NoScale => {}
         }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     /// Entries after a write of the Scale by `s` in `v1`.
-    fn track_write(entries: &[&str], replicas: (Option<i64>, Option<i64>)) -> Vec<String> {
+    fn write_scale(entries: &[&str], replicas: (Option<i64>, Option<i64>)) -> Vec<String> {
         let manager = Manager {
             name: "s",
             subresource: "scale",
@@ -181,7 +181,7 @@ mod tests {
             reset_fields: &[],
         };
         let mut parent = object(entries);
-        track(&mut parent, &manager, path_in, replicas);
+        update_replica_managers(&mut parent, &manager, path_in, replicas);
         format_entries(&parent)
     }
 
@@ -202,7 +202,7 @@ mod tests {
         #[case] replicas: (Option<i64>, Option<i64>),
         #[case] expected: &[&str],
     ) {
-        assert_eq!(track_write(entries, replicas), expected);
+        assert_eq!(write_scale(entries, replicas), expected);
     }
 
     /// As in `ToParent` and `ToSubresource` of kube-apiserver's `ScaleHandler`: entries of an unknown version do not own
@@ -217,7 +217,7 @@ mod tests {
         #[case] after: Option<i64>,
         #[case] expected: &[&str],
     ) {
-        assert_eq!(track_write(entries, (Some(4), after)), expected);
+        assert_eq!(write_scale(entries, (Some(4), after)), expected);
     }
 
     #[test]

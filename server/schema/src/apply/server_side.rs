@@ -46,7 +46,7 @@ impl Apply<'_> {
                 let remaining: Vec<(ManagerEntry, FieldSet)> = conflicts
                     .into_iter()
                     .map(|(entry, mut set)| {
-                        set.difference(&allowed);
+                        set.subtract(&allowed);
                         (entry, set)
                     })
                     .filter(|(_, set)| !set.is_empty())
@@ -84,6 +84,7 @@ impl Apply<'_> {
         Err(ApiError::without_reason(500, message))
     }
 
+    /// Merges the configuration into the live object. Conflicts are in the inner result, because the caller may resolve them.
     fn merge(&self) -> Result<Result<Value, Conflicts>, ApplyError> {
         let Apply { versions, schema, live, config, manager, force } = *self;
         let before = live.map_or_else(|| empty_object(schema), without_managed_fields);
@@ -97,15 +98,15 @@ impl Apply<'_> {
 
         let mut fields = typed::field_set(schema, config);
         fields.is_member = false;
-        fields.recursive_difference(&manager.reset_field_set());
-        let mut own = manager.entry(true, fields);
-        let last = entries.iter().position(|entry| entry.manager_id() == own.manager_id());
-        let last = last.map(|index| entries.remove(index));
-        own.time = last.as_ref().and_then(|entry| entry.time.clone());
+        fields.subtract_recursively(&manager.reset_field_set());
+        let mut own_entry = manager.entry(true, fields);
+        let last_index = entries.iter().position(|entry| entry.manager_id() == own_entry.manager_id());
+        let last_entry = last_index.map(|index| entries.remove(index));
+        own_entry.time = last_entry.as_ref().and_then(|entry| entry.time.clone());
 
         let merged = typed::merge(schema, &before, config);
-        let merged = match last.as_ref().filter(|last| !last.fields.is_empty()) {
-            Some(last) => prune(versions, schema, merged, (&entries, &own, last))?,
+        let merged = match last_entry.as_ref().filter(|entry| !entry.fields.is_empty()) {
+            Some(last_entry) => prune(versions, schema, merged, (&entries, &own_entry, last_entry))?,
             None => merged,
         };
         // Changes are computed before `merged` is normalized, because normalization omits an explicit `false` as Go does,
@@ -139,11 +140,11 @@ impl Apply<'_> {
         for (version, written, removed) in &changed {
             remove_fields(entries.iter_mut().filter(|entry| entry.api_version == *version), written, removed);
         }
-        own.fields.difference(&UNOWNED_FIELDS);
+        own_entry.fields.subtract(&UNOWNED_FIELDS);
         if live.is_none() || !is_same {
-            own.time = manager.time();
+            own_entry.time = manager.time();
         }
-        entries.push(own);
+        entries.push(own_entry);
         entries.retain(|entry| !entry.fields.is_empty());
         managed::encode(&mut after, entries);
         Ok(Ok(after))
@@ -156,23 +157,23 @@ fn prune(
     versions: &Versions<'_>,
     schema: Option<&Schema>,
     merged: Value,
-    (others, own, last): (&[ManagerEntry], &ManagerEntry, &ManagerEntry),
+    (others, own_entry, last_entry): (&[ManagerEntry], &ManagerEntry, &ManagerEntry),
 ) -> Result<Value, ApplyError> {
-    let own_version = own.api_version.as_str();
-    let Some(last_schema) = versions.schema(&last.api_version, own_version, schema)? else { return Ok(merged) };
+    let own_version = own_entry.api_version.as_str();
+    let Some(last_schema) = versions.schema(&last_entry.api_version, own_version, schema)? else { return Ok(merged) };
     let error_prefix = "failed to prune fields: failed to convert merged object to last applied version: ";
-    let merged_at_last_version = versions.convert(&merged, (own_version, &last.api_version), error_prefix)?;
+    let merged_at_last_version = versions.convert(&merged, (own_version, &last_entry.api_version), error_prefix)?;
     let with_parents = |schema: Option<&Schema>, set: &FieldSet| set.with_declared_parents(schema);
     let field_set = |schema: Option<&Schema>, value: &Value| with_parents(schema, &typed::field_set(schema, value));
-    let last_fields = with_parents(last_schema.get(), &last.fields);
+    let last_fields = with_parents(last_schema.get(), &last_entry.fields);
 
     // As in structured-merge-diff, the first step removes all fields of the last apply and adds back those that any
     // manager owns, starting with the managers of the same version.
-    let mut version = last.api_version.as_str();
+    let mut version = last_entry.api_version.as_str();
     let mut pruned = typed::remove(last_schema.get(), &merged_at_last_version, &last_fields);
     let mut merged_at_version = merged_at_last_version.clone().into_owned();
-    let mut owners: Vec<&ManagerEntry> = others.iter().chain([own]).collect();
-    owners.sort_by_key(|entry| (entry.api_version != last.api_version, entry.api_version.as_str()));
+    let mut owners: Vec<&ManagerEntry> = others.iter().chain([own_entry]).collect();
+    owners.sort_by_key(|entry| (entry.api_version != last_entry.api_version, entry.api_version.as_str()));
     for owners in owners.chunk_by(|one, other| one.api_version == other.api_version) {
         let next_version = owners.first().map_or(version, |entry| entry.api_version.as_str());
         let Some(node) = versions.schema(next_version, own_version, schema)? else { continue };
@@ -187,20 +188,20 @@ fn prune(
         let remaining = to_version(&pruned, "pruned")?;
         version = next_version;
         let mut owned = field_set(node, &remaining);
-        owners.iter().for_each(|entry| owned.union(&with_parents(node, &entry.fields)));
+        owners.iter().for_each(|entry| owned.add_all(&with_parents(node, &entry.fields)));
         let mut unowned = field_set(node, &merged_at_version);
-        unowned.difference(&owned);
+        unowned.subtract(&owned);
         pruned = typed::remove(node, &merged_at_version, &unowned);
     }
 
     // The second step restores removed fields that are not in the last apply of this manager, such as fields below a
     // removed list item.
     let error_prefix = "failed to prune fields: failed add back dangling items: failed to convert pruned object to last applied version: ";
-    let pruned = versions.convert(&pruned, (version, &last.api_version), error_prefix)?;
+    let pruned = versions.convert(&pruned, (version, &last_entry.api_version), error_prefix)?;
     let mut missing = field_set(last_schema.get(), &merged_at_last_version);
-    missing.difference(&field_set(last_schema.get(), &pruned));
+    missing.subtract(&field_set(last_schema.get(), &pruned));
     let pruned = typed::remove(last_schema.get(), &merged_at_last_version, &missing.intersection(&last_fields));
-    Ok(versions.convert(&pruned, (&last.api_version, own_version), "failed to prune fields: ")?.into_owned())
+    Ok(versions.convert(&pruned, (&last_entry.api_version, own_version), "failed to prune fields: ")?.into_owned())
 }
 
 fn conflict_error(conflicts: &[(ManagerEntry, FieldSet)]) -> ApiError {

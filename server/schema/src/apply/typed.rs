@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::path::{FieldSet, PathElement};
 use crate::{ListType, Schema, Type};
 
-/// How a value is owned: as a whole, or in these parts.
+/// Division of a value for ownership: none, or the parts that are owned separately.
 enum Shape<'a> {
     /// Owned as one value.
     Leaf,
@@ -38,7 +38,7 @@ fn shape<'a>(schema: Option<&Schema>, value: &'a Value) -> Shape<'a> {
     }
 }
 
-/// How a value is owned, without its parts.
+/// A [`Shape`] without the parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Leaf,
@@ -80,23 +80,23 @@ pub(super) fn path_element(schema: Option<&Schema>, item: &Value, index: usize) 
             let Some(fields) = item.as_object() else {
                 return Err("associative list with keys may not have non-map elements".into());
             };
-            let mut found = BTreeMap::new();
+            let mut key_fields = BTreeMap::new();
             for key in keys {
                 let default =
                     || schema.items.as_ref().and_then(|node| node.field(key)).and_then(|field| field.default.clone());
                 // A key without a value or default is omitted from the path element.
                 if let Some(value) = fields.get(&**key).cloned().or_else(default) {
-                    found.insert(key.clone(), value);
+                    key_fields.insert(key.clone(), value);
                 }
             }
-            if found.is_empty() {
+            if key_fields.is_empty() {
                 let quoted: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
                 return Err(format!(
                     "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
                     quoted.join(" ")
                 ));
             }
-            Ok(PathElement::Key(found.into_iter().collect()))
+            Ok(PathElement::Key(key_fields.into_iter().collect()))
         }
     }
 }
@@ -294,14 +294,14 @@ fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec
     // Common items in the order of the configuration.
     let mut shared = right.iter().map(|(e, _)| e).filter(|e| is_live(e));
     let mut next_shared = shared.next();
-    let mut taken: BTreeSet<&PathElement> = BTreeSet::new();
+    let mut merged_elements: BTreeSet<&PathElement> = BTreeSet::new();
     let mut out = Vec::with_capacity(left.len() + right.len());
     let (mut l, mut r) = (0, 0);
     while l < left.len() || r < right.len() {
         if let (Some((a, _)), Some((b, item))) = (left.get(l), right.get(r)) {
             if a == b {
                 out.push(merge_item(b, item));
-                taken.insert(b);
+                merged_elements.insert(b);
                 (l, r) = (l + 1, r + 1);
                 next_shared = shared.next();
                 continue;
@@ -317,13 +317,13 @@ fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec
                 l += 1;
                 continue;
             }
-            if taken.contains(a) {
+            if merged_elements.contains(a) {
                 l += 1;
             }
         }
         if let Some((b, item)) = right.get(r) {
             out.push(merge_item(b, item));
-            taken.insert(b);
+            merged_elements.insert(b);
             r += 1;
             if next_shared == Some(b) {
                 next_shared = shared.next();

@@ -7,17 +7,17 @@ use super::path::PathElement;
 use super::typed::path_element;
 use crate::{ListType, Schema, Type};
 
-/// Errors found so far.
+/// Collects the messages of errors.
 #[derive(Default)]
 struct Errors {
-    found: Vec<String>,
-    /// Lists may contain duplicates.
+    messages: Vec<String>,
+    /// True if lists may contain duplicates.
     allows_duplicates: bool,
 }
 
 impl Errors {
     fn push(&mut self, error: String) {
-        self.found.push(error);
+        self.messages.push(error);
     }
 }
 
@@ -31,7 +31,7 @@ pub fn validation_error(schema: Option<&Schema>, value: &Value) -> Option<String
 pub fn object_error(schema: Option<&Schema>, value: &Value) -> Option<String> {
     let mut errors = Errors { allows_duplicates: true, ..Errors::default() };
     validate(schema, value, "", false, &mut errors);
-    join(&errors.found)
+    join(&errors.messages)
 }
 
 /// Reason why the fields of a custom resource cannot be compared: it does not match its schema. Objects of built-in
@@ -69,7 +69,7 @@ fn join(errors: &[String]) -> Option<String> {
 pub fn validation_errors(schema: Option<&Schema>, value: &Value) -> Vec<String> {
     let mut errors = Errors::default();
     validate(schema, value, "", false, &mut errors);
-    errors.found
+    errors.messages
 }
 
 /// Validates an applied configuration: undeclared fields, wrong types, duplicate list items. `accepts_unknown` is true

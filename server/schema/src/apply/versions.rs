@@ -83,15 +83,15 @@ impl<'a> Versions<'a> {
         Self { schemas: Some(schemas), conversions: Vec::new() }
     }
 
-    /// The schema of a version; `None` if it is not served. `own` is the version of the request, and `schema` is the
+    /// The schema of a version; `None` if it is not served. `own_version` is that of the request, and `schema` is the
     /// schema of that version.
     pub(super) fn schema<'s>(
         &self,
         version: &str,
-        own: &str,
+        own_version: &str,
         schema: Option<&'s Schema>,
     ) -> Result<Option<VersionSchema<'s>>, ApplyError> {
-        if version == own {
+        if version == own_version {
             return Ok(Some(VersionSchema::Own(schema)));
         }
         match self.schemas.map_or(VersionState::NotServed, |schemas| schemas.version(version)) {

@@ -9,7 +9,7 @@ const PARAMETER_FIELDS: [&str; 5] = ["name", "description", "in", "required", "a
 const OPERATION_FIELDS: [&str; 6] = ["description", "externalDocs", "tags", "summary", "deprecated", "operationId"];
 
 /// Converts a document; `None` if it is not v2. References to parameters are inlined.
-pub(super) fn upgrade(v2: &Value) -> Option<Value> {
+pub(super) fn convert_to_v3(v2: &Value) -> Option<Value> {
     v2.get("swagger")?.as_str()?.starts_with("2.").then_some(())?;
     let mut components = Map::new();
     if let Some(definitions) = v2["definitions"].as_object() {
@@ -214,9 +214,9 @@ mod tests {
                             "parts": {"type": "array", "items": {"$ref": "#/components/schemas/Part"}},
                             "more": {"additionalProperties": {"default": {}, "allOf": [{"$ref": "#/components/schemas/Part"}]}}}},
                     "Part": {"type": "string"}}}});
-        assert_eq!(upgrade(&v2), Some(expected));
+        assert_eq!(convert_to_v3(&v2), Some(expected));
         for none in [json!({}), json!({"openapi": "3.0.0"}), json!({"swagger": 2})] {
-            assert_eq!(upgrade(&none), None, "{none}");
+            assert_eq!(convert_to_v3(&none), None, "{none}");
         }
     }
 }

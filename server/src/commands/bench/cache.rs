@@ -132,7 +132,7 @@ impl CacheBench<'_> {
         super::wait_until_idle().await?;
         let before = super::cpu_ticks()?;
         set_churn(&self.members.address, self.args.churn).await?;
-        let (changes, _) = reads::latencies(self.cache.clone(), Duration::from_secs(self.args.seconds)).await?;
+        let (changes, _) = reads::measure_latencies(self.cache.clone(), Duration::from_secs(self.args.seconds)).await?;
         // A tick is 10 ms.
         let milliseconds = (super::cpu_ticks()? - before) as f64 * 10.0;
         set_churn(&self.members.address, 0.0).await?;
@@ -145,7 +145,8 @@ impl CacheBench<'_> {
         super::wait_until_idle().await?;
         set_churn(&self.members.address, self.args.churn).await?;
         let start = Instant::now();
-        let latencies = tokio::spawn(reads::latencies(self.cache.clone(), Duration::from_secs(self.args.seconds)));
+        let latencies =
+            tokio::spawn(reads::measure_latencies(self.cache.clone(), Duration::from_secs(self.args.seconds)));
         while start.elapsed() < Duration::from_secs(self.args.seconds) {
             reads::measure_searches(self.cache, "cache/churn/search", self.args.reads, printer).await?;
         }

@@ -15,6 +15,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_component_base::kubeconfig;
 use crowsnest_members::join::{JoinOptions, join};
+use crowsnest_sim::member::shape::NodeShape;
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -94,11 +95,11 @@ struct BenchFleet {
 impl BenchFleet {
     /// Starts empty members and waits until they are ready.
     async fn start(count: usize, dir: &Path) -> anyhow::Result<Self> {
-        let (simulated, kubeconfigs) = BenchProcess::simulated(count).await?;
-        let control_plane = BenchProcess::server("control-plane", true).await?;
+        let (simulated, kubeconfigs) = BenchProcess::start_simulated_members(count, NodeShape::default().count).await?;
+        let control_plane = BenchProcess::start_server("control-plane", true).await?;
         let kubeconfig = dir.join("control-plane.kubeconfig");
         std::fs::write(&kubeconfig, control_plane.connection()?.kubeconfig)?;
-        let controllers = BenchProcess::evicting_controllers(&dir.join("cache"), &kubeconfig).await?;
+        let controllers = BenchProcess::start_evicting_controllers(&dir.join("cache"), &kubeconfig).await?;
         let client = control_plane.connection()?.client().await?;
         let joins =
             kubeconfigs.into_iter().enumerate().map(|(index, file)| join_member(&client, member_name(index + 1), file));

@@ -85,7 +85,7 @@ pub(super) async fn measure(
     interval: Duration,
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
-    let mut process = BenchProcess::floor(listeners, writes, bytes, interval).await?;
+    let mut process = BenchProcess::start_event_source(listeners, writes, bytes, interval).await?;
     let source: EventSource = serde_json::from_str(process.first_line())?;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(source.authority.as_bytes())?)?;

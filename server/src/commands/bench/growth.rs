@@ -33,7 +33,7 @@ impl FromStr for FleetSize {
     }
 }
 
-/// The measured fleets by default.
+/// Default of `--sizes`.
 const SIZES: &str = "1000x10,10000x10,100000x10,100000x100,100000x500,1000000x10";
 
 #[derive(Debug, Clone, Args)]

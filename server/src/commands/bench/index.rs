@@ -65,7 +65,7 @@ pub(super) async fn run(args: &IndexArgs, scratch: &ScratchArgs) -> anyhow::Resu
     measure_searches(&cache, "index/search", args.searches, &mut printer).await?;
     printer.print_megabytes("index/rss-after-searches", super::resident_bytes()?)?;
     set_churn(&environment.members.address, args.churn).await?;
-    let latencies = tokio::spawn(reads::latencies(cache.clone(), Duration::from_secs(args.seconds)));
+    let latencies = tokio::spawn(reads::measure_latencies(cache.clone(), Duration::from_secs(args.seconds)));
     measure_searches(&cache, "index/churn/search", args.searches, &mut printer).await?;
     let (watch_latencies, search_latencies) = latencies.await??;
     set_churn(&environment.members.address, 0.0).await?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use crowsnest_component_base::kubeconfig::KubeconfigFile;
 use crowsnest_members::{UnjoinOptions, unjoin};
+use crowsnest_sim::member::shape::NodeShape;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::DeleteParams;
 use kube::{Api, Client};
@@ -16,6 +17,9 @@ use super::processes::{BenchProcess, member_name};
 /// Time limit for the removal of everything that was propagated to a real member.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(900);
 
+/// Number of pods that are expected to fit a simulated node, less than its capacity because members fill unevenly.
+const PODS_PER_NODE: usize = 90;
+
 /// Joined members.
 pub(super) struct JoinedMembers {
     /// `None` if the members are real clusters.
@@ -25,9 +29,11 @@ pub(super) struct JoinedMembers {
 }
 
 impl JoinedMembers {
-    /// Starts and joins this many simulated members.
-    pub(super) async fn simulate(control_plane: &Client, count: usize) -> anyhow::Result<Self> {
-        let (process, kubeconfigs) = BenchProcess::simulated(count).await?;
+    /// Starts and joins this many simulated members, which together have room for this many pods.
+    pub(super) async fn simulate(control_plane: &Client, count: usize, pods: usize) -> anyhow::Result<Self> {
+        let default_nodes = NodeShape::default().count;
+        let nodes = (pods / count.max(1) / PODS_PER_NODE + 1).max(default_nodes);
+        let (process, kubeconfigs) = BenchProcess::start_simulated_members(count, nodes).await?;
         let mut members = Vec::with_capacity(count);
         for (number, file) in kubeconfigs.into_iter().enumerate() {
             members.push(join_member(control_plane, member_name(number + 1), file).await?);
@@ -52,15 +58,15 @@ impl JoinedMembers {
         Ok(joined)
     }
 
-    /// Joins real clusters if there are kubeconfig files, otherwise simulated members.
+    /// Joins real clusters if there are kubeconfig files, otherwise `count` simulated members with room for `pods`.
     pub(super) async fn join_or_simulate(
         control_plane: &Client,
         files: &[PathBuf],
         namespace: &str,
-        count: usize,
+        (count, pods): (usize, usize),
     ) -> anyhow::Result<Self> {
         match files {
-            [] => Self::simulate(control_plane, count).await,
+            [] => Self::simulate(control_plane, count, pods).await,
             files => Self::join(control_plane, files, namespace).await,
         }
     }

@@ -115,20 +115,21 @@ async fn poll_latency(client: &Client, slowest: &mut Duration) -> anyhow::Error 
     }
 }
 
-/// Number of changes and of watched pod events within this many seconds.
+/// Counts the changes and the watched pod events within this many seconds.
 async fn measure_churn(members: &[SimulatedMember], seconds: u32) -> anyhow::Result<(u64, u64)> {
     let counts = try_join_all(members.iter().map(|member| async move {
         let before = read_state(member).await?.changes;
         let events = count_watch_events(&member.api, seconds).await?;
         Ok::<_, anyhow::Error>((read_state(member).await?.changes - before, events))
     }));
-    Ok(counts.await?.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)))
+    Ok(counts.await?.into_iter().fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1)))
 }
 
 async fn count_watch_events(client: &Client, seconds: u32) -> anyhow::Result<u64> {
     let pods: Api<Pod> = Api::all(client.clone());
-    let now = pods.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version.unwrap_or_default();
-    let changes = pods.watch_metadata(&WatchParams::default().timeout(seconds), &now).await?;
+    let list = pods.list_metadata(&ListParams::default().limit(1)).await?;
+    let resource_version = list.metadata.resource_version.unwrap_or_default();
+    let changes = pods.watch_metadata(&WatchParams::default().timeout(seconds), &resource_version).await?;
     let mut changes = std::pin::pin!(changes);
     let mut events = 0;
     while let Some(change) = changes.try_next().await? {

@@ -56,8 +56,8 @@ pub(super) async fn run(args: &PathsArgs, scratch: &ScratchArgs) -> anyhow::Resu
     let mut printer = MeasurementPrinter { out: std::io::stdout().lock() };
     let start = Instant::now();
     let resources = topology::KINDS.map(|(group, resource, _)| Gvr::new(group, "v1", resource));
-    let all = resources.iter().cloned().chain([pod_resource()]);
-    let (cache, interests) = environment.open_resources(&args.cache, all).await?;
+    let all_resources = resources.iter().cloned().chain([pod_resource()]);
+    let (cache, interests) = environment.open_resources(&args.cache, all_resources).await?;
     wait_until_complete(&cache, args.pods.clusters).await?;
     for resource in resources {
         for nth in 0..args.pods.clusters {

@@ -56,25 +56,25 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let free_capacities = fleet.free_capacities(&mut ledger, &BindingKey::default());
     let estimate_cache = EstimateCache::default();
     let planner = Planner { fleet: &fleet, estimate: Estimator { free_capacities, cache: &estimate_cache } };
-    let mut all = Vec::new();
+    let mut all_cases = Vec::new();
     let mut kinds = Vec::new();
     for kind in KINDS {
         let cases = binding_cases(&planner, kind, args.bindings)?;
-        kinds.push((kind, all.len()..all.len() + cases.len()));
-        all.extend(cases);
+        kinds.push((kind, all_cases.len()..all_cases.len() + cases.len()));
+        all_cases.extend(cases);
     }
     // Alternate the kinds.
-    let cases_per_kind = all.len() / KINDS.len();
+    let cases_per_kind = all_cases.len() / KINDS.len();
     let mixed: Vec<&BindingCase> =
-        (0..all.len()).map(|nth| &all[nth % KINDS.len() * cases_per_kind + nth / KINDS.len()]).collect();
+        (0..all_cases.len()).map(|nth| &all_cases[nth % KINDS.len() * cases_per_kind + nth / KINDS.len()]).collect();
 
     let period = Duration::from_secs(u64::from(args.seconds));
     let mut out = std::io::stdout().lock();
     writeln!(out, "plan/threads {threads}")?;
-    writeln!(out, "plan/decisions {:.0} decisions/s", planner.rate(&mixed, threads, period)?)?;
+    writeln!(out, "plan/decisions {:.0} decisions/s", planner.measure_rate(&mixed, threads, period)?)?;
     for (kind, range) in kinds {
-        let cases: Vec<&BindingCase> = all[range].iter().collect();
-        writeln!(out, "plan/{kind} {:.0} decisions/s", planner.rate(&cases, threads, period)?)?;
+        let cases: Vec<&BindingCase> = all_cases[range].iter().collect();
+        writeln!(out, "plan/{kind} {:.0} decisions/s", planner.measure_rate(&cases, threads, period)?)?;
     }
     writeln!(out, "plan/new-requests {:.0} decisions/s", measure_new_requests(&planner, period)?)?;
     writeln!(out, "plan/promised {:.0} decisions/s", measure_reservations(&fleet, &mut ledger, &mixed)?)?;
@@ -184,7 +184,7 @@ fn pods(node: &NodeFacts, nth: usize) -> Vec<PodFacts> {
 
 /// A binding to schedule.
 struct BindingCase {
-    applied: Option<String>,
+    applied_placement: Option<String>,
     spec: ResourceBindingSpec,
     status: ResourceBindingStatus,
 }
@@ -263,12 +263,13 @@ fn spec(kind: &str, nth: u32) -> anyhow::Result<ResourceBindingSpec> {
 /// Bindings of a kind. Every second one is scheduled and then scaled up by one replica.
 fn binding_cases(planner: &Planner<'_>, kind: &str, bindings: u32) -> anyhow::Result<Vec<BindingCase>> {
     let case = |nth| {
-        let mut case = BindingCase { applied: None, spec: spec(kind, nth)?, status: ResourceBindingStatus::default() };
+        let mut case =
+            BindingCase { applied_placement: None, spec: spec(kind, nth)?, status: ResourceBindingStatus::default() };
         if nth % 2 == 1 {
             let Plan::Schedule { clusters, .. } = planner.decide(&case) else {
                 bail!("no cluster fits the {kind} binding {nth}");
             };
-            case.applied = Some(serde_json::to_string(&case.spec.placement)?);
+            case.applied_placement = Some(serde_json::to_string(&case.spec.placement)?);
             case.spec.clusters = clusters;
             case.spec.replicas += i32::from(case.spec.components.is_empty());
         }
@@ -296,15 +297,15 @@ impl Planner<'_> {
         };
         let binding = Binding {
             generation: 1,
-            applied_placement: case.applied.as_deref(),
+            applied_placement: case.applied_placement.as_deref(),
             spec: &case.spec,
             status: &case.status,
         };
         scheduling::plan(&context, &binding).0
     }
 
-    /// Decisions per second of several threads.
-    fn rate(&self, cases: &[&BindingCase], threads: NonZeroUsize, period: Duration) -> anyhow::Result<f64> {
+    /// Measures the decisions per second of several threads.
+    fn measure_rate(&self, cases: &[&BindingCase], threads: NonZeroUsize, period: Duration) -> anyhow::Result<f64> {
         let next = AtomicUsize::new(0);
         let start = Instant::now();
         let decide = || {
@@ -341,8 +342,11 @@ fn measure_new_requests(planner: &Planner<'_>, period: Duration) -> anyhow::Resu
     let mut decided = 0_u32;
     let mut decision_time = Duration::ZERO;
     while start.elapsed() < period {
-        let mut case =
-            BindingCase { applied: None, spec: spec("dynamic-weights", 1)?, status: ResourceBindingStatus::default() };
+        let mut case = BindingCase {
+            applied_placement: None,
+            spec: spec("dynamic-weights", 1)?,
+            status: ResourceBindingStatus::default(),
+        };
         let requirements = case.spec.replica_requirements.as_mut().context("no requirements")?;
         requirements
             .resource_request

@@ -24,6 +24,7 @@ use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_members::{Fleet, FleetOptions};
 use crowsnest_plan::gates::Gates;
 use crowsnest_sim::member::faults::{Faults, Listener};
+use crowsnest_sim::member::shape::NodeShape;
 use crowsnest_sim::member::{Member, MemberConfig};
 use futures::future::try_join_all;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -198,8 +199,12 @@ pub(super) async fn run_apiserver(name: &str, control_plane: bool, audit_log: Op
 }
 
 /// Runs simulated members `member1`, `member2`, … in one process.
-pub(super) async fn run_simulated_members(count: usize) -> anyhow::Result<()> {
-    let starts = (1..=count).map(|number| Member::start(MemberConfig::new(&member_name(number))));
+pub(super) async fn run_simulated_members(count: usize, nodes: usize) -> anyhow::Result<()> {
+    let start = |number: usize| {
+        let node_shapes = Some(vec![NodeShape { count: nodes, ..NodeShape::default() }]);
+        Member::start(MemberConfig { node_shapes, ..MemberConfig::new(&member_name(number)) })
+    };
+    let starts = (1..=count).map(start);
     let members = stream::iter(starts).buffered(MAX_CONCURRENT_STARTS).try_collect::<Vec<_>>().await?;
     let kubeconfigs = members.iter().map(|member| member.kubeconfig()).collect::<Result<Vec<String>, _>>()?;
     write_line(&serde_json::to_string(&kubeconfigs)?)?;
@@ -269,10 +274,10 @@ pub(super) async fn run_controllers(dir: &Path, kubeconfig: Option<&Path>, evict
 async fn wait_until_idle(manager: &Manager, cache: &GlobalCache, start: Instant) -> anyhow::Result<Duration> {
     manager.health().wait_for(Result::is_ok).await?;
     loop {
-        manager.idle().await;
+        manager.wait_until_idle().await;
         let (since, seq) = (start.elapsed(), cache.seq());
         let mut checks = 0;
-        while checks < IDLE_CHECKS && cache.seq() == seq && manager.idle().now_or_never().is_some() {
+        while checks < IDLE_CHECKS && cache.seq() == seq && manager.wait_until_idle().now_or_never().is_some() {
             tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
             checks += 1;
         }
@@ -316,20 +321,20 @@ impl BenchProcess {
         Ok(Self { child, input, output, first_line })
     }
 
-    pub(super) async fn server(name: &str, control_plane: bool) -> anyhow::Result<Self> {
+    pub(super) async fn start_server(name: &str, control_plane: bool) -> anyhow::Result<Self> {
         let mut arguments = vec!["server", "--name", name];
         arguments.extend(control_plane.then_some("--control-plane"));
         Self::start(&arguments).await
     }
 
     /// Starts a control plane with an audit log.
-    pub(super) async fn audited_control_plane(audit_log: &Path) -> anyhow::Result<Self> {
+    pub(super) async fn start_audited_control_plane(audit_log: &Path) -> anyhow::Result<Self> {
         let path = audit_log.display().to_string();
         Self::start(&["server", "--name", "control-plane", "--control-plane", "--audit-log", &path]).await
     }
 
     /// Starts the controllers, for a separate or an embedded control plane.
-    pub(super) async fn controllers(dir: &Path, control_plane: Option<&Path>) -> anyhow::Result<Self> {
+    pub(super) async fn start_controllers(dir: &Path, control_plane: Option<&Path>) -> anyhow::Result<Self> {
         let (dir, file) = (dir.display().to_string(), control_plane.map(|file| file.display().to_string()));
         let mut arguments = vec!["controllers", "--cache-dir", dir.as_str()];
         arguments.extend(file.iter().flat_map(|file| ["--kubeconfig", file.as_str()]));
@@ -337,19 +342,23 @@ impl BenchProcess {
     }
 
     /// Starts the controllers with evictions by taints.
-    pub(super) async fn evicting_controllers(dir: &Path, control_plane: &Path) -> anyhow::Result<Self> {
+    pub(super) async fn start_evicting_controllers(dir: &Path, control_plane: &Path) -> anyhow::Result<Self> {
         let (dir, file) = (dir.display().to_string(), control_plane.display().to_string());
         Self::start(&["controllers", "--evict", "--cache-dir", &dir, "--kubeconfig", &file]).await
     }
 
     /// Starts a replica with a shared cache; `database` is the environment variable and its value.
-    pub(super) async fn replica(dir: &Path, control_plane: &Path, database: (&str, &str)) -> anyhow::Result<Self> {
+    pub(super) async fn start_replica(
+        dir: &Path,
+        control_plane: &Path,
+        database: (&str, &str),
+    ) -> anyhow::Result<Self> {
         let (dir, file) = (dir.display().to_string(), control_plane.display().to_string());
         Self::start_with_environment(&["replica", "--cache-dir", &dir, "--kubeconfig", &file], &[database]).await
     }
 
     /// Starts the event source without an API server.
-    pub(super) async fn floor(
+    pub(super) async fn start_event_source(
         listeners: usize,
         writes: usize,
         bytes: usize,
@@ -367,8 +376,8 @@ impl BenchProcess {
     }
 
     /// Starts simulated members; returns their kubeconfigs.
-    pub(super) async fn simulated(count: usize) -> anyhow::Result<(Self, Vec<Kubeconfig>)> {
-        let process = Self::start(&["simulated", "--count", &count.to_string()]).await?;
+    pub(super) async fn start_simulated_members(count: usize, nodes: usize) -> anyhow::Result<(Self, Vec<Kubeconfig>)> {
+        let process = Self::start(&["simulated", "--count", &count.to_string(), "--nodes", &nodes.to_string()]).await?;
         let kubeconfigs: Vec<String> = serde_json::from_str(&process.first_line)?;
         let kubeconfigs = kubeconfigs.iter().map(|text| Kubeconfig::from_yaml(text)).collect::<Result<_, _>>()?;
         Ok((process, kubeconfigs))

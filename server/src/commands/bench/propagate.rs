@@ -96,7 +96,7 @@ impl BenchFleet {
         let mut member_processes = Vec::new();
         if let FleetMembers::Processes(count) = members {
             for number in 1..=count {
-                member_processes.push(BenchProcess::server(&member_name(number), false).await?);
+                member_processes.push(BenchProcess::start_server(&member_name(number), false).await?);
             }
         }
         let mut fleet = Self::start_controllers(member_processes, has_own_control_plane, dir).await?;
@@ -122,7 +122,7 @@ impl BenchFleet {
         std::fs::create_dir_all(dir)?;
         let kubeconfig = dir.join("control-plane.kubeconfig");
         let control_plane = match has_own_control_plane {
-            true => Some(BenchProcess::server("control-plane", true).await?),
+            true => Some(BenchProcess::start_server("control-plane", true).await?),
             false => None,
         };
         let file = match &control_plane {
@@ -132,7 +132,7 @@ impl BenchFleet {
             }
             None => None,
         };
-        let controllers = BenchProcess::controllers(&dir.join("cache"), file).await?;
+        let controllers = BenchProcess::start_controllers(&dir.join("cache"), file).await?;
         let client = control_plane.as_ref().unwrap_or(&controllers).connection()?.client().await?;
         Ok(Self { members, real_members: None, control_plane, controllers, client, kubeconfig })
     }
@@ -408,7 +408,7 @@ async fn measure_restarts(
         let before = fleet.counts().await?;
         let BenchFleet { members, real_members, control_plane, controllers, client, kubeconfig } = fleet;
         controllers.stop().await?;
-        let mut controllers = BenchProcess::controllers(&dir.join("next-cache"), Some(&kubeconfig)).await?;
+        let mut controllers = BenchProcess::start_controllers(&dir.join("next-cache"), Some(&kubeconfig)).await?;
         let IdleReport { after, resident_bytes, peak_bytes } = controllers.wait_until_idle().await?;
         fleet = BenchFleet { members, real_members, control_plane, controllers, client, kubeconfig };
         let now = fleet.counts().await?;

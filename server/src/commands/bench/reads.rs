@@ -88,7 +88,7 @@ pub(super) async fn measure_searches(
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let reader = reader();
-    let mut all = Vec::with_capacity(times);
+    let mut durations = Vec::with_capacity(times);
     let mut slowest = (Duration::ZERO, "");
     for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {
         let start = Instant::now();
@@ -96,14 +96,17 @@ pub(super) async fn measure_searches(
         let duration = start.elapsed();
         ensure!(response.summary.is_some_and(|summary| !summary.incomplete), "{query} timed out");
         slowest = slowest.max((duration, query));
-        all.push(duration);
+        durations.push(duration);
     }
-    printer.print_percentiles(name, all)?;
+    printer.print_percentiles(name, durations)?;
     printer.print_milliseconds(&format!("{name}-slowest[{}]", slowest.1), slowest.0)
 }
 
 /// Measures the time from a change in a member to the change log, and to its commit in the text index.
-pub(super) async fn latencies(cache: GlobalCache, time: Duration) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
+pub(super) async fn measure_latencies(
+    cache: GlobalCache,
+    time: Duration,
+) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut watch, mut text) = (Vec::new(), Vec::new());
     let (mut follower, mut searchable) = (cache.follow(cache.seq()), cache.searcher().searchable());
     let mut unsearchable: std::collections::VecDeque<(Seq, i64)> = std::collections::VecDeque::new();

@@ -73,7 +73,7 @@ pub(super) async fn run(args: &ReplicasArgs, scratch: &ScratchArgs) -> anyhow::R
     crowsnest_index::check::delete_all(&StoreOptions::Postgres(options), None).await?;
     let members =
         start_members(&PodArgs { clusters: args.clusters, pods: args.pods, pod_bytes: args.pod_bytes }).await?;
-    let control_plane = BenchProcess::server("control-plane", false).await?;
+    let control_plane = BenchProcess::start_server("control-plane", false).await?;
     let connection = control_plane.connection()?;
     register(&connection.client().await?, &members.address, args.clusters).await?;
     let kubeconfig = scratch.path().join("kubeconfig");
@@ -83,7 +83,7 @@ pub(super) async fn run(args: &ReplicasArgs, scratch: &ScratchArgs) -> anyhow::R
     let start = Instant::now();
     let starts = (0..args.replicas).map(|number| {
         let (dir, kubeconfig) = (scratch.path().join(number.to_string()), kubeconfig.clone());
-        async move { BenchProcess::replica(&dir, &kubeconfig, (DATABASE_VARIABLE, args.db.reveal())).await }
+        async move { BenchProcess::start_replica(&dir, &kubeconfig, (DATABASE_VARIABLE, args.db.reveal())).await }
     });
     let mut replicas = Replicas { processes: try_join_all(starts).await?, seconds: args.seconds };
     replicas.request(&format!("complete {}", args.clusters)).await?;
@@ -184,7 +184,7 @@ impl Replicas {
 }
 
 /// Runs a replica with its text index in `dir`.
-pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> anyhow::Result<()> {
+pub(super) async fn run_replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> anyhow::Result<()> {
     let config = crowsnest_component_base::kubeconfig::load_config(Some(kubeconfig), None).await?;
     let fleet = Fleet::start(kube::Client::try_from(config)?, FleetOptions::on_loopback()).await?;
     let reason = InterestReason::ResourceRegistry("bench".to_owned());
@@ -230,7 +230,7 @@ async fn execute(cache: &GlobalCache, dir: &Path, line: &str) -> anyhow::Result<
             database: cache.size().await?.bytes,
         })?,
         "changes" => {
-            let (watch, text) = reads::latencies(cache.clone(), Duration::from_secs(number)).await?;
+            let (watch, text) = reads::measure_latencies(cache.clone(), Duration::from_secs(number)).await?;
             serde_json::to_string(&ChangeLatencies { watch, text })?
         }
         "searches" => serde_json::to_string(&search_concurrently(cache, Duration::from_secs(number)).await?)?,

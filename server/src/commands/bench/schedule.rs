@@ -45,9 +45,9 @@ pub(super) async fn run(args: &ScheduleArgs, scratch: &ScratchArgs) -> anyhow::R
 }
 
 async fn measure(args: &ScheduleArgs, dir: &Path, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
-    let mut controllers = BenchProcess::controllers(&dir.join("cache"), None).await?;
+    let mut controllers = BenchProcess::start_controllers(&dir.join("cache"), None).await?;
     let client = controllers.connection()?.client().await?;
-    let members = JoinedMembers::simulate(&client, args.members).await?;
+    let members = JoinedMembers::simulate(&client, args.members, args.bindings).await?;
     wait_for_clusters(&client, args.members).await?;
     workloads::create_namespace(&client).await?;
     let deployments =

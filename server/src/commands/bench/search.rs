@@ -146,17 +146,17 @@ impl<W: Write> SearchMeasurement<'_, W> {
     }
 
     async fn measure_suggestions(&mut self, name: &str) -> anyhow::Result<()> {
-        let mut all = Vec::with_capacity(self.args.searches);
+        let mut times = Vec::with_capacity(self.args.searches);
         for nth in 0..self.args.searches {
             let query = PARTIAL_QUERIES[nth % PARTIAL_QUERIES.len()].to_owned();
             let request =
                 SuggestRequest { query: query.clone(), cursor: usize::MAX, caller: self.user.clone(), limit: 20 };
             let start = Instant::now();
             let suggestions = self.cache.searcher().suggest(&request).await?;
-            all.push(start.elapsed());
+            times.push(start.elapsed());
             ensure!(!suggestions.items.is_empty(), "no suggestions for {query}");
         }
-        self.printer.print_percentiles(name, all)
+        self.printer.print_percentiles(name, times)
     }
 
     /// Measures the searches of concurrent users, each of whom searches without pause.
@@ -188,7 +188,7 @@ impl<W: Write> SearchMeasurement<'_, W> {
         let Some(kubectl) = &self.args.kubectl else { return Ok(()) };
         let (query, filter) = COMPARED_QUERY;
         let start = Instant::now();
-        let mut found = 0;
+        let mut line_count = 0;
         for cluster in 0..self.args.pods.clusters {
             let server = format!("http://{}/c/{cluster}", members.address);
             let mut listing = Command::new(kubectl)
@@ -202,14 +202,14 @@ impl<W: Write> SearchMeasurement<'_, W> {
             let jq_output =
                 Command::new("jq").args(["-r", filter]).stdin(list).output().await.context("cannot start jq")?;
             ensure!(listing.wait().await?.success() && jq_output.status.success(), "kubectl or jq failed");
-            found += String::from_utf8_lossy(&jq_output.stdout).lines().count();
+            line_count += String::from_utf8_lossy(&jq_output.stdout).lines().count();
         }
         self.printer.print_milliseconds("search/kubectl-and-jq", start.elapsed())?;
         let start = Instant::now();
         let response = self.cache.searcher().search_all(search_request(query, UserInfo::system())).await?;
         self.printer.print_milliseconds("search/same-question", start.elapsed())?;
         let total = response.summary.map_or(0, |summary| summary.total);
-        ensure!(total == found as u64, "kubectl and jq find {found}, the search {total}");
+        ensure!(total == line_count as u64, "kubectl and jq find {line_count}, the search {total}");
         Ok(())
     }
 }

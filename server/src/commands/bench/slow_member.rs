@@ -53,7 +53,7 @@ async fn measure(
     printer: &mut MeasurementPrinter<impl Write>,
 ) -> anyhow::Result<()> {
     let mut fleet = BenchFleet::start(FleetMembers::Processes(args.members), true, dir).await?;
-    let mut slow = BenchProcess::server(SLOW_MEMBER, false).await?;
+    let mut slow = BenchProcess::start_server(SLOW_MEMBER, false).await?;
     let forwarder = join_through_forwarder(&fleet, &slow).await?;
     wait_for_clusters(&fleet.client, args.members + 1).await?;
     // Watches the healthy members only.

@@ -61,11 +61,12 @@ pub(super) async fn run(args: &WritesArgs, scratch: &ScratchArgs) -> anyhow::Res
 
 async fn measure(args: &WritesArgs, dir: &Path, printer: &mut MeasurementPrinter<impl Write>) -> anyhow::Result<()> {
     let (audit_log, kubeconfig) = (dir.join("audit.log"), dir.join("control-plane.kubeconfig"));
-    let control_plane = BenchProcess::audited_control_plane(&audit_log).await?;
+    let control_plane = BenchProcess::start_audited_control_plane(&audit_log).await?;
     std::fs::write(&kubeconfig, control_plane.connection()?.controllers_kubeconfig)?;
-    let mut controllers = BenchProcess::controllers(&dir.join("cache"), Some(&kubeconfig)).await?;
+    let mut controllers = BenchProcess::start_controllers(&dir.join("cache"), Some(&kubeconfig)).await?;
     let client = control_plane.connection()?.client().await?;
-    let members = JoinedMembers::join_or_simulate(&client, &args.member_kubeconfig, NAMESPACE, args.members).await?;
+    let simulated = (args.members, args.deployments * args.replicas);
+    let members = JoinedMembers::join_or_simulate(&client, &args.member_kubeconfig, NAMESPACE, simulated).await?;
     let result = propagate_deployments(args, &client, &mut controllers, members.len()).await;
     members.remove(&client, NAMESPACE).await?;
     let measurement = result?;

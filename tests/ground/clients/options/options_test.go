@@ -11,7 +11,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o.Member != SimulatedMember || !slices.Equal(o.Checks, []string{"helm"}) {
-		t.Errorf("%+v", o)
+		t.Errorf("unexpected options: %+v", o)
 	}
 	for _, args := range [][]string{
 		{},

@@ -119,7 +119,7 @@ function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | u
   const mayPatch = useCanI({ ...attributes, verb: 'patch' })
   const mayDelete = useCanI({ ...attributes, verb: 'delete' })
   const patchDisabledReason = mayPatch && cluster ? undefined : t.mayNotPatch(name)
-  const done = () => {
+  const closeAfterChange = () => {
     setOpenDialog(undefined)
     onDone()
   }
@@ -150,8 +150,8 @@ function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | u
       </button>
       <ErrorMessage error={failure.error} />
       {failure.text !== undefined && <p role="alert">{failure.text}</p>}
-      {openDialog === 'cordon' && cluster && <Cordon cluster={cluster} onDone={done} onClose={() => setOpenDialog(undefined)} />}
-      {openDialog === 'taints' && cluster && <Taints cluster={cluster} onDone={done} onClose={() => setOpenDialog(undefined)} />}
+      {openDialog === 'cordon' && cluster && <Cordon cluster={cluster} onDone={closeAfterChange} onClose={() => setOpenDialog(undefined)} />}
+      {openDialog === 'taints' && cluster && <Taints cluster={cluster} onDone={closeAfterChange} onClose={() => setOpenDialog(undefined)} />}
     </div>
   )
 }

@@ -108,12 +108,12 @@ function useNow(intervalMs: number, isRunning: boolean): number {
 function useCounts(query: string, span: Span, live: boolean) {
   const now = useNow(5_000, live)
   const [completed] = useState(() => new Map<string, BucketCounts>())
-  const all = splitSpan(span, now)
+  const buckets = splitSpan(span, now)
   const key = (bucket: Bucket) => `${query} ${bucketQuery(bucket)}`
   return usePolledQuery(
-    ['histogram', query, span, all[0]!.from],
+    ['histogram', query, span, buckets[0]!.from],
     async (signal) => {
-      const missing = all.filter((bucket) => !completed.has(key(bucket)))
+      const missing = buckets.filter((bucket) => !completed.has(key(bucket)))
       const countEvents = async (bucket: Bucket): Promise<BucketCounts> => {
         const { total, facets } = await countObjects(key(bucket), ['type'], signal)
         const warnings = facets.type?.find(({ value }) => value === 'Warning')?.count ?? 0
@@ -122,7 +122,7 @@ function useCounts(query: string, span: Span, live: boolean) {
         return counts
       }
       const counts = await mapConcurrently(missing, MAX_CONCURRENT_REQUESTS, countEvents)
-      return all.map((bucket) => completed.get(key(bucket)) ?? counts.find(({ from }) => from === bucket.from) ?? { ...bucket, warnings: 0, others: 0 })
+      return buckets.map((bucket) => completed.get(key(bucket)) ?? counts.find(({ from }) => from === bucket.from) ?? { ...bucket, warnings: 0, others: 0 })
     },
     live ? 5_000 : false,
   )

@@ -47,7 +47,7 @@ export function useNodes(q: string) {
 
 interface NodeTableProps {
   q: string
-  /** Requests of the nodes; undefined if they are not shown. */
+  /** Resource requests of the pods by node; undefined if they are not shown. */
   requests?: NodeRequests | undefined
 }
 
@@ -55,8 +55,9 @@ export function NodeTable({ q, requests }: NodeTableProps) {
   const t = useTextOf(fleetText)
   const query = nodeQuery(q)
   const nodes = useNodes(q)
-  const { cluster, node, status, version, cpu, memory, pods, taints, age } = t.nodeHeaders
-  const headers = [cluster, node, status, version, cpu, memory, ...(requests ? REQUESTED_RESOURCES.map((resource) => t.requestedHeaders[resource]) : []), pods, taints, age]
+  const names = t.nodeHeaders
+  const requestedHeaders = requests ? REQUESTED_RESOURCES.map((resource) => t.requestedHeaders[resource]) : []
+  const headers = [names.cluster, names.node, names.status, names.version, names.cpu, names.memory, ...requestedHeaders, names.pods, names.taints, names.age]
   return (
     <QueryResult query={nodes}>
       {({ nodes, total }) => (

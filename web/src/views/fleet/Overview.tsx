@@ -22,7 +22,7 @@ export function Overview() {
   const t = useTextOf(fleetText)
   const { fleet, errorMessage } = useFleet()
   const { data: clusters = new Map<string, ClusterSummary>(), error, isPending } = usePolledQuery(['clusters'], readClusterSummaries)
-  // A search does not return Clusters that the user may not read.
+  // A search does not return Clusters that the user must not read.
   const isCapacityHidden = error !== null || (!isPending && clusters.size === 0 && (fleet?.clusters.length ?? 0) > 0)
   return (
     <>
@@ -41,7 +41,7 @@ function Totals({ statuses, clusters, search }: { statuses: ClusterStatus[]; clu
   const t = useTextOf(fleetText)
   const sum = (resource: Resource) => {
     const usages = clusters.map(({ usage }) => usage[resource]).filter((usage) => usage !== undefined)
-    return { used: usages.reduce((all, usage) => all + usage.used, 0), total: usages.reduce((all, usage) => all + usage.total, 0) }
+    return { used: usages.reduce((total, usage) => total + usage.used, 0), total: usages.reduce((total, usage) => total + usage.total, 0) }
   }
   const nodes = statuses.flatMap((cluster) => cluster.nodes ?? [])
   const bars = ([['cpu', t.cpu], ['memory', t.memory], ['pods', t.pods]] as const).map(([resource, label]) => ({ resource, label, ...sum(resource) }))
@@ -49,7 +49,7 @@ function Totals({ statuses, clusters, search }: { statuses: ClusterStatus[]; clu
     <section className="totals" aria-label={t.summary}>
       <p>
         <strong>{t.ready(statuses.filter(({ ready }) => ready === 'True').length, statuses.length)}</strong>
-        {nodes.length > 0 && t.nodesReady(nodes.reduce((all, count) => all + count.ready, 0), nodes.reduce((all, count) => all + count.total, 0))}
+        {nodes.length > 0 && t.nodesReady(nodes.reduce((total, count) => total + count.ready, 0), nodes.reduce((total, count) => total + count.total, 0))}
       </p>
       {bars
         .filter(({ total }) => total > 0)

@@ -12,7 +12,7 @@ import { effectOfKey, isToggle, visibleItems, type DependencyNode, type TreeItem
 interface DependencyTreeProps {
   root: DependencyNode
   label: string
-  /** Ids of the items whose state is not the default. */
+  /** Ids of the items that are expanded or collapsed contrary to their default. */
   toggled: ReadonlySet<string>
   onToggle: (id: string) => void
 }
@@ -28,7 +28,7 @@ export function DependencyTree({ root, label, toggled, onToggle }: DependencyTre
   const movesFocus = useRef(false)
   const items = visibleItems(root, toggled)
   const at = Math.min(active, items.length - 1)
-  // The item that adds children is replaced by the first of them, which receives the focus.
+  // The item that shows more children is replaced by the first of them, which receives the focus.
   useEffect(() => {
     if (!movesFocus.current) return
     movesFocus.current = false

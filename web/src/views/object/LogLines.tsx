@@ -15,7 +15,7 @@ import { objectText as texts } from '../../text/object'
 import { unwrappedLayout, scrollTopToReveal, ROW_HEIGHT, countRows, wrappedLayout, visibleLines } from './lineLayout'
 import { splitByText, levelOf } from './level'
 import { lineIdOf, type LogLine, type LogSource, type LogBuffer } from './logBuffer'
-import { countRepeats, shownLine } from './repeats'
+import { countRepeats, findShownLine } from './repeats'
 import { volumeBars } from './volume'
 
 /** Maximum number of characters shown in a row; a selected line is shown in full. */
@@ -185,9 +185,9 @@ function* countRowsOfLines(buffer: LogBuffer, columns: number | undefined, repea
 
 /** The line after a key, without lines that an earlier one stands for. */
 function nextShownLine(repeats: readonly number[], now: number, after: number): number {
-  if (after <= now) return shownLine(repeats, after)
+  if (after <= now) return findShownLine(repeats, after)
   const next = repeats.findIndex((count, nth) => nth >= after && count > 0)
-  return next < 0 ? shownLine(repeats, after) : next
+  return next < 0 ? findShownLine(repeats, after) : next
 }
 
 /** The text of a line that stands for a number of lines. */

@@ -178,20 +178,20 @@ function connect(screen: Screen, path: string, container: string, requestedShell
     const query = new URLSearchParams({ container, command: shell, stdin: 'true', stdout: 'true', tty: 'true' })
     const address = new URL(`${path}?${query.toString()}`, window.location.href)
     address.protocol = address.protocol.replace('http', 'ws')
-    const current = new WebSocket(address, PROTOCOLS)
-    current.binaryType = 'arraybuffer'
-    socket = current
+    const webSocket = new WebSocket(address, PROTOCOLS)
+    webSocket.binaryType = 'arraybuffer'
+    socket = webSocket
     let isOpened = false
     let status = ''
     let hasOutput = false
     const decoder = new TextDecoder()
-    current.onopen = () => {
+    webSocket.onopen = () => {
       isOpened = true
       if (tries > 0) printNote(t.newShell(formatTime(new Date())))
       onState({ status: 'open', shell })
-      current.send(resizeMessage(screen.cols, screen.rows))
+      webSocket.send(resizeMessage(screen.cols, screen.rows))
     }
-    current.onmessage = ({ data }) => {
+    webSocket.onmessage = ({ data }) => {
       const message = decodeMessage(data as ArrayBuffer)
       if (!message) return
       if (message.channel === STDOUT || message.channel === STDERR) {
@@ -204,8 +204,8 @@ function connect(screen: Screen, path: string, container: string, requestedShell
         screen.write(message.data)
       } else if (message.channel === ERROR) status += decoder.decode(message.data)
     }
-    current.onclose = ({ reason }) => {
-      if (isClosed || socket !== current) return
+    webSocket.onclose = ({ reason }) => {
+      if (isClosed || socket !== webSocket) return
       if (status !== '') {
         const exit = parseExitStatus(status)
         if (!hasOutput && isShellMissing(exit) && nth + 1 < candidates.length) {

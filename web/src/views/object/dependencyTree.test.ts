@@ -32,6 +32,13 @@ test('the parent of an object is the one from which it was reached', () => {
   expect(toTree({ nodes: [], edges: [], reached: [], notices: [] })).toBeUndefined()
 })
 
+test('objects of two clusters with the same UID have different ids', () => {
+  const nodes = [node('Namespace', 'shop'), node('Pod', 'web', 'u1'), { ...node('Pod', 'web', 'u1'), cluster: 'm2' }, node('Pod', 'new', '')]
+  const edges = [1, 2, 3].map((to) => ({ from: 0, to, type: 'CONTAINS', via: [] }))
+  const tree = toTree({ nodes, edges, reached: edges.map(({ to }, edge) => ({ node: to, distance: 1, edge })), notices: [] })
+  expect(tree?.children.map(({ id }) => id)).toEqual(['m1 u1', 'm2 u1', 'm1\nv1\npods\n\nnew'])
+})
+
 const entry = (id: string, ...children: DependencyNode[]): DependencyNode => ({ id, node: node('Pod', id), relation: '', via: '', children })
 const TREE = entry('root', entry('a', entry('a1', entry('a11'))), entry('b'))
 /** The items, with their level, and `+` or `-` if they are collapsed or expanded. */

@@ -4,6 +4,7 @@ import type { BlastRadius } from './blastRadius'
 import type { Node } from './layout'
 
 export interface DependencyNode {
+  /** Unique in the tree. It has the cluster, since clusters that were restored from the same backup have objects with the same UIDs. */
   id: string
   node: Node
   /** The edge from the parent: `USES →` in its direction, `← USES` against it. Empty for the root. */
@@ -21,7 +22,7 @@ const MORE_CHILDREN = 100
 
 /** The reached objects as a tree, in which the parent of an object is the one from which it was reached; undefined without objects. */
 export function toTree({ nodes, edges, reached }: BlastRadius): DependencyNode | undefined {
-  const entries = nodes.map((node): DependencyNode => ({ id: node.uid || keyOf(node), node, relation: '', via: '', children: [] }))
+  const entries = nodes.map((node): DependencyNode => ({ id: node.uid ? `${node.cluster} ${node.uid}` : keyOf(node), node, relation: '', via: '', children: [] }))
   for (const { node: nth, edge } of reached) {
     const entry = entries[nth]
     const pathEdge = edges[edge]

@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest'
+import type { Hit } from '../../api/types'
 import { logParameters, type LogRequest } from './useLogs'
 import { objectParameters, copiesQuery, toFieldPath, isVolatile, toSpecVersions, readWarnings, findVersion, versionOfHit, withoutValues, type VersionSelector } from './objects'
 
@@ -18,11 +19,26 @@ it.each([
 })
 
 it.each([
+  ['its seq and end', 2, '2026-01-02T00:00:00Z', 2],
+  ['its seq, if another ended in the same second', 1, '2026-01-02T00:00:00Z', 1],
+  ['its end, if no version has its seq', 9, '2026-01-03T00:00:00Z', 3],
+  ['its end, if another version has its seq', 1, '2026-01-03T00:00:00Z', 3],
+  ['its end, if the current version has its seq', 4, '2026-01-03T00:00:00Z', 3],
+  ['its end, which another replica observed a second later', 9, '2026-01-02T23:59:59Z', 3],
+  ['its end, which another replica observed a second earlier', 9, '2026-01-02T00:00:01Z', 2],
+  ['no other end, if none is close', 9, '2026-01-02T12:00:00Z', undefined],
+] as [string, number, string, number | undefined][])('a version that has ended is found by %s', (_, seq, end, expected) => {
+  const version = (nth: number, until?: string) => ({ seq: nth, resourceVersion: String(nth), generation: 1, from: '2026-01-01T00:00:00Z', ...(until !== undefined && { until }) })
+  const versions = [version(4), version(3, '2026-01-03T00:00:00Z'), version(2, '2026-01-02T00:00:00Z'), version(1, '2026-01-02T00:00:00Z')]
+  expect(findVersion(versions, { seq, end })?.seq).toBe(expected)
+})
+
+it.each([
   ['of the present', {}, undefined, undefined],
   ['of a moment', {}, 1_000, { at: 1_000_000 }],
-  ['whose version was replaced', { seq: 7 }, 1_000, { seq: 7 }],
-  ['that is deleted', { seq: 7 }, undefined, { seq: 7 }],
-])('the version of a hit %s', (_, hit, moment, expected) => expect(versionOfHit(hit, moment)).toEqual(expected))
+  ['whose version was replaced', { seq: 7, until: '2026-01-02T00:00:00Z' }, 1_000, { seq: 7, end: '2026-01-02T00:00:00Z' }],
+  ['that is deleted', { seq: 7, deleted: '2026-01-03T00:00:00Z' }, undefined, { seq: 7, end: '2026-01-03T00:00:00Z' }],
+] as [string, Pick<Hit, 'seq' | 'until' | 'deleted'>, number | undefined, VersionSelector | undefined][])('the version of a hit %s', (_, hit, moment, expected) => expect(versionOfHit(hit, moment)).toEqual(expected))
 
 it('values of a Secret and the annotation with their copies are removed', () => {
   const lastApplied = 'kubectl.kubernetes.io/last-applied-configuration'

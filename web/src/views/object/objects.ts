@@ -21,15 +21,18 @@ export function copiesQuery({ apiVersion, resource, namespace, name }: Omit<Obje
   return `kind:${resource} name:=${quote(name)}${namespace ? ` ns:=${quote(namespace)}` : ''} apiVersion:=${quote(apiVersion)}`
 }
 
-/** Selects a version of an object: by its seq, or the one of a time in Unix milliseconds. */
-export type VersionSelector = { seq: number } | { at: number }
+/** Selects a version of an object: by its seq and the time of its end, or the one of a time in Unix milliseconds. */
+export type VersionSelector = { seq: number; end?: string | undefined } | { at: number }
+
+/** Replicas with their own stores observe the end of a version at slightly different times. */
+const MAX_END_DIFFERENCE_MS = 5_000
 
 /**
  * The version in which a hit matched; undefined for a hit of the present. `moment` is the time of its query in Unix seconds. A version that has ended
  * has a seq, since the times of its begin and end are in seconds and can be those of other versions.
  */
-export function versionOfHit({ seq }: Pick<Hit, 'seq'>, moment: number | undefined): VersionSelector | undefined {
-  if (seq !== undefined) return { seq }
+export function versionOfHit({ seq, until, deleted }: Pick<Hit, 'seq' | 'until' | 'deleted'>, moment: number | undefined): VersionSelector | undefined {
+  if (seq !== undefined) return { seq, end: until ?? deleted }
   return moment === undefined ? undefined : { at: moment * 1_000 }
 }
 
@@ -58,9 +61,21 @@ export function toSpecVersions(versions: readonly Version[]): Version[] {
   return result
 }
 
-/** The selected version; undefined if there is none. `versions` are in the order newest first. */
+/**
+ * The selected version; undefined if there is none. `versions` are in the order newest first. Replicas with their own stores number versions
+ * separately, so a seq with another end is that of another version: then the version with the closest end is selected.
+ */
 export function findVersion(versions: readonly Version[], selector: VersionSelector): Version | undefined {
-  return versions.find(({ seq, from }) => ('seq' in selector ? seq === selector.seq : Date.parse(from) <= selector.at))
+  if ('at' in selector) return versions.find(({ from }) => Date.parse(from) <= selector.at)
+  const { seq, end } = selector
+  const numbered = versions.find((version) => version.seq === seq)
+  return end === undefined || numbered?.until === end ? numbered : closestEnd(versions, Date.parse(end))
+}
+
+/** The version that ended closest to a time in Unix milliseconds; the newest of several. */
+function closestEnd(versions: readonly Version[], end: number): Version | undefined {
+  const distances = versions.flatMap((version) => (version.until === undefined ? [] : [{ version, distance: Math.abs(Date.parse(version.until) - end) }]))
+  return distances.filter(({ distance }) => distance <= MAX_END_DIFFERENCE_MS).sort((a, b) => a.distance - b.distance)[0]?.version
 }
 
 export interface History {

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { LogBuffer, type LogSource } from './logBuffer'
-import { countRepeats, shownLine } from './repeats'
+import { countRepeats, findShownLine } from './repeats'
 
 const [web, api]: LogSource[] = ['web', 'api'].map((pod) => ({ cluster: 'east', namespace: 'shop', pod, container: 'main' })) as [LogSource, LogSource]
 
@@ -17,4 +17,4 @@ it.each([
   ['the same text of two pods', bufferOf([web!, 'a'], [api!, 'a']), [1, 1]],
 ])('counts repeats in %s', (_, buffer, expected) => expect(countRepeats(buffer)).toEqual(expected))
 
-it.each([[0, 0], [2, 0], [3, 3], [4, 3]])('line %d is shown as line %d', (nth, expected) => expect(shownLine([3, 0, 0, 2, 0], nth)).toBe(expected))
+it.each([[0, 0], [2, 0], [3, 3], [4, 3]])('line %d is shown as line %d', (nth, expected) => expect(findShownLine([3, 0, 0, 2, 0], nth)).toBe(expected))

@@ -19,7 +19,7 @@ export function countRepeats(buffer: Pick<LogBuffer, 'length' | 'at'>): number[]
 }
 
 /** The line that is shown in place of a line: itself, or the first line that it repeats. */
-export function shownLine(counts: readonly number[], nth: number): number {
+export function findShownLine(counts: readonly number[], nth: number): number {
   let line = nth
   while (line > 0 && counts[line] === 0) line--
   return line

@@ -1,4 +1,4 @@
-// What-if page: a draft of objects is validated while it is edited, previewed, and then applied.
+// Page that previews changes: a draft of objects is validated while it is edited, previewed, and then applied.
 import { useEffect, useState } from 'react'
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { readAddress, writeAddress } from '../../api/address'

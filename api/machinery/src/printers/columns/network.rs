@@ -184,18 +184,18 @@ fn host_port(ip: &str, port: i64) -> String {
 
 fn endpoints(o: &Value) -> String {
     const SHOWN: usize = 3;
-    let mut all: Vec<String> = Vec::new();
+    let mut endpoints: Vec<String> = Vec::new();
     for subset in list(o, "/subsets") {
         let addresses = list(subset, "/addresses").iter().map(|a| text(a, "/ip"));
         let ports = list(subset, "/ports");
         if ports.is_empty() {
-            all.extend(addresses.map(str::to_owned));
+            endpoints.extend(addresses.map(str::to_owned));
         } else {
             let addresses: Vec<&str> = addresses.collect();
-            all.extend(ports.iter().flat_map(|p| addresses.iter().map(|ip| host_port(ip, int(p, "/port")))));
+            endpoints.extend(ports.iter().flat_map(|p| addresses.iter().map(|ip| host_port(ip, int(p, "/port")))));
         }
     }
-    shorten(&all, SHOWN, NONE)
+    shorten(&endpoints, SHOWN, NONE)
 }
 
 /// The first `shown` items with the number of the others (`a,b + 3 more...`); `empty` if there are none.

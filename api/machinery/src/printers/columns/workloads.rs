@@ -48,13 +48,13 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "",
         "ReplicationController",
         &replica_columns("api.core.v1.ReplicationControllerSpec", "api.core.v1.ReplicationControllerStatus"),
-        |o| replicas(o, fields::labels(o.pointer("/spec/selector"))),
+        |o| replica_cells(o, fields::labels(o.pointer("/spec/selector"))),
     ),
     KindPrinter::new(
         "apps",
         "ReplicaSet",
         &replica_columns("api.apps.v1.ReplicaSetSpec", "api.apps.v1.ReplicaSetStatus"),
-        |o| replicas(o, fields::selector(o.pointer("/spec/selector"))),
+        |o| replica_cells(o, fields::selector(o.pointer("/spec/selector"))),
     ),
     KindPrinter::new(
         "apps",
@@ -174,7 +174,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
             IMAGES,
             selector_column("api.batch.v1.JobSpec"),
         ],
-        job,
+        job_cells,
     ),
     KindPrinter::new(
         "batch",
@@ -228,7 +228,7 @@ pub(super) const KINDS: &[KindPrinter] = &[
             vec![
                 fields::name(o),
                 Cell::from(reference),
-                Cell::from(metrics(o)),
+                Cell::from(format_metrics(o)),
                 Cell::from(min),
                 Cell::from(int(o, "/spec/maxReplicas")),
                 Cell::from(int(o, "/status/currentReplicas")),
@@ -280,7 +280,7 @@ const fn selector_column(schema: &'static str) -> Column {
     Column::text("Selector", Field(schema, "selector")).wide()
 }
 
-fn replicas(o: &Value, selector: Cell) -> Vec<Cell> {
+fn replica_cells(o: &Value, selector: Cell) -> Vec<Cell> {
     let (names, images) = fields::containers(o, "/spec/template/spec/containers");
     vec![
         fields::name(o),
@@ -294,7 +294,7 @@ fn replicas(o: &Value, selector: Cell) -> Vec<Cell> {
     ]
 }
 
-fn job(o: &Value) -> Vec<Cell> {
+fn job_cells(o: &Value) -> Vec<Cell> {
     let (names, images) = fields::containers(o, "/spec/template/spec/containers");
     let succeeded = int(o, "/status/succeeded");
     let completions = match (maybe_int(o, "/spec/completions"), int(o, "/spec/parallelism")) {
@@ -336,7 +336,7 @@ fn job(o: &Value) -> Vec<Cell> {
 }
 
 /// `current/target` of the first two metrics, with the number of further metrics.
-fn metrics(o: &Value) -> String {
+fn format_metrics(o: &Value) -> String {
     const SHOWN: usize = 2;
     let specs = list(o, "/spec/metrics");
     if specs.is_empty() {
@@ -354,13 +354,13 @@ fn metrics(o: &Value) -> String {
         .iter()
         .take(SHOWN)
         .enumerate()
-        .map(|(i, spec)| metric(spec, statuses.get(i).unwrap_or(&Value::Null)))
+        .map(|(i, spec)| format_metric(spec, statuses.get(i).unwrap_or(&Value::Null)))
         .collect();
     let joined = shown.join(", ");
     if specs.len() > SHOWN { format!("{joined} + {} more...", specs.len() - SHOWN) } else { joined }
 }
 
-fn metric(spec: &Value, status: &Value) -> String {
+fn format_metric(spec: &Value, status: &Value) -> String {
     let kind = text(spec, "/type");
     let field = match kind {
         "External" => "external",

@@ -42,7 +42,7 @@ fn bad_argument(position: usize, function: &str, expected: &str, value: &Value) 
 }
 
 /// Parses the quantity in an argument. Nil counts as zero. `position` is the number of the argument, from 1.
-fn quantity(function: &str, position: usize, value: &Value) -> mlua::Result<Quantity> {
+fn parse_quantity(function: &str, position: usize, value: &Value) -> mlua::Result<Quantity> {
     let text = match value {
         Value::Nil => return Ok(Quantity::ZERO),
         Value::String(text) if text.as_bytes().len() > MAX_QUANTITY_LENGTH => {
@@ -57,7 +57,7 @@ fn quantity(function: &str, position: usize, value: &Value) -> mlua::Result<Quan
 fn sum(amounts: Variadic<Value>) -> mlua::Result<String> {
     let mut sum = Quantity::ZERO;
     for (index, amount) in amounts.iter().enumerate() {
-        sum += quantity("resourceAdd", index + 1, amount)?;
+        sum += parse_quantity("resourceAdd", index + 1, amount)?;
     }
     Ok(sum.to_string())
 }
@@ -66,7 +66,7 @@ fn quantity_as_number(arguments: Variadic<Value>) -> mlua::Result<f64> {
     let [amount] = arguments.as_slice() else {
         return Err(mlua::Error::runtime("getResourceQuantity only accepts one argument"));
     };
-    let amount = quantity("getResourceQuantity", 1, amount)?.as_f64();
+    let amount = parse_quantity("getResourceQuantity", 1, amount)?.as_f64();
     match amount >= 0.0 && amount.is_finite() {
         true => Ok(amount),
         false => Err(mlua::Error::runtime(format!("quantity {amount} is not a positive number"))),

@@ -315,10 +315,10 @@ fn are_sidecars_healthy(member: &Value) -> bool {
 
 /// Dependencies of the sidecars' containers and volumes. A SidecarSet is cluster-scoped.
 fn sidecar_dependencies(template: &Value) -> Vec<Dependency> {
-    let mut found = Vec::new();
+    let mut dependencies = Vec::new();
     let mut add = |kind, source: &Value, reference: &[&str], field| {
         if let Some(reference) = value_at(source, reference) {
-            found.push(Dependency::core(kind, namespace(template), text(reference, &[field])));
+            dependencies.push(Dependency::core(kind, namespace(template), text(reference, &[field])));
         }
     };
     for container in list(template, &["spec", "containers"]) {
@@ -339,5 +339,5 @@ fn sidecar_dependencies(template: &Value) -> Vec<Dependency> {
             add("Secret", source, &["secret"], "name");
         }
     }
-    found
+    dependencies
 }

@@ -50,7 +50,7 @@ fn name(outcome: &Outcome) -> &'static str {
     }
 }
 
-fn refused(status: u16, body: &[u8]) -> ClientError {
+fn refused_error(status: u16, body: &[u8]) -> ClientError {
     ClientError::Refused { host: "http://one".to_owned(), error_response: ErrorResponse::parse(status, body) }
 }
 
@@ -61,7 +61,7 @@ fn responses_of_the_engines_are_parsed() {
     for Recorded { engine, case, status, changes, outcomes, request_failure, replaced, response } in recorded {
         let changes: Vec<_> = changes.iter().map(|c| change(&c.id, c.seq, c.document)).collect();
         if let Some(request_failure) = request_failure {
-            let error = refused(status, response.as_bytes());
+            let error = refused_error(status, response.as_bytes());
             assert_eq!(
                 format!("{:?}", classify_failure(&error, 1)).to_lowercase(),
                 request_failure,
@@ -126,7 +126,7 @@ fn request_failures_are_classified(
     #[case] items: usize,
     #[case] expected: RequestFailure,
 ) {
-    assert_eq!(classify_failure(&refused(status, body.as_bytes()), items), expected);
+    assert_eq!(classify_failure(&refused_error(status, body.as_bytes()), items), expected);
 }
 
 #[test]

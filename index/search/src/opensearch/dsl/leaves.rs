@@ -166,7 +166,7 @@ impl Translator<'_> {
         if !matches_by_prefix(last) {
             return query::phrase(MESSAGE_LINES, &lines);
         }
-        if !self.inputs.ends_with_too_many_terms.contains(&*token(last)) {
+        if !self.inputs.broad_phrase_ends.contains(&*token(last)) {
             return query::phrase_prefix(MESSAGE_LINES, &lines, chunks.len());
         }
         let reason =

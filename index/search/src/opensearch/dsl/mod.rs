@@ -43,7 +43,7 @@ pub enum DslError {
 #[derive(Debug, Clone, Default)]
 pub struct TranslationInputs {
     /// Last words of phrases that are prefixes of more than [`query::MAX_EXPANSIONS`] terms: see [`phrase_ends`].
-    pub ends_with_too_many_terms: BTreeSet<String>,
+    pub broad_phrase_ends: BTreeSet<String>,
     /// Records of [`Translation::candidates`] whose manifests were read and meet the condition.
     pub examined: Option<IdSet>,
 }
@@ -86,7 +86,7 @@ pub fn evaluates_paths(matches: &Match) -> bool {
 }
 
 /// Last words of the phrases in a condition, as terms of the field `message`. Those that are prefixes of too many terms
-/// belong in [`TranslationInputs::ends_with_too_many_terms`].
+/// belong in [`TranslationInputs::broad_phrase_ends`].
 pub fn phrase_ends(matches: &Match) -> BTreeSet<String> {
     let ends = std::cell::RefCell::new(BTreeSet::new());
     matches.contains(&|part| {

@@ -90,18 +90,21 @@ mod tests {
     use crate::opensearch::client::ErrorResponse;
     use rstest::rstest;
 
-    fn refused(status: u16, kind: &str) -> Failure {
+    fn refused_failure(status: u16, kind: &str) -> Failure {
         let error_response = ErrorResponse { status, kind: kind.to_owned(), reason: "too much effort".to_owned() };
         Failure::Client(ClientError::Refused { host: "http://engine.example:9200".to_owned(), error_response })
     }
 
     #[rstest]
-    #[case::refused(refused(400, "x"), Some("the search engine refuses the query: too much effort"))]
+    #[case::refused(refused_failure(400, "x"), Some("the search engine refuses the query: too much effort"))]
     #[case::no_index(
-        refused(404, "index_not_found_exception"),
+        refused_failure(404, "index_not_found_exception"),
         Some("the search engine has no index yet: nothing was searched")
     )]
-    #[case::overload(refused(429, "x"), Some("the search engine refuses requests now (429): nothing was searched"))]
+    #[case::overload(
+        refused_failure(429, "x"),
+        Some("the search engine refuses requests now (429): nothing was searched")
+    )]
     #[case::unreachable(
         Failure::Client(ClientError::NoHosts),
         Some("the search engine does not respond: nothing was searched")

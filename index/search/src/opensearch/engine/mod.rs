@@ -13,7 +13,7 @@ mod report;
 mod scan;
 
 use super::aggregations::{
-    BucketSums, CountedField, MAX_VALUES, count_terms, find_ends_with_too_many_terms, phrase_end_searches,
+    BucketSums, CountedField, MAX_VALUES, count_terms, find_broad_phrase_ends, phrase_end_searches,
 };
 use super::client::{Client, Request};
 use super::dsl::query::{self, Query};
@@ -79,6 +79,7 @@ struct OpenSearchEngine {
     metrics: Arc<Metrics>,
     /// Reads manifests where path terms are incomplete.
     examiner: Examiner,
+    /// Results of [`OpenSearchEngine::examine`], by the time of the request and a digest of the condition and its candidates.
     examination_cache: Mutex<LruCache<(Instant, u128), Arc<Examination>>>,
 }
 
@@ -156,8 +157,8 @@ impl OpenSearchEngine {
         let mut inputs = TranslationInputs::default();
         for (ends, body) in phrase_end_searches(&phrase_ends(matches)) {
             let response = self.search("/_search", &body, context.deadline).await?;
-            let found = find_ends_with_too_many_terms(&ends, &serde_json::from_slice(&response)?);
-            inputs.ends_with_too_many_terms.extend(found);
+            let found = find_broad_phrase_ends(&ends, &serde_json::from_slice(&response)?);
+            inputs.broad_phrase_ends.extend(found);
         }
         let mut condition =
             Condition { permissions, matches: Query::None, incomplete: false, notices: BTreeSet::new() };

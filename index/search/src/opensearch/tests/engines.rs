@@ -5,7 +5,7 @@ use super::samples::{self, generate};
 use crate::authorization::RbacRules;
 use crate::collect::TopHitsRequest;
 use crate::execute::evaluate::DocumentEvaluator;
-use crate::opensearch::aggregations::{CountedField, find_ends_with_too_many_terms, phrase_end_searches};
+use crate::opensearch::aggregations::{CountedField, find_broad_phrase_ends, phrase_end_searches};
 use crate::opensearch::document::EngineDocument;
 use crate::opensearch::dsl::query::Query;
 use crate::opensearch::dsl::{TranslationInputs, phrase_ends, translate};
@@ -63,7 +63,7 @@ struct QueryCase {
 }
 
 /// The number in an environment variable.
-fn setting(name: &str, default: usize) -> usize {
+fn env_number(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |number| number.parse().unwrap())
 }
 
@@ -77,7 +77,7 @@ fn objects() -> Vec<(&'static str, Value)> {
         entries.into_iter().filter_map(|entry| Some((cluster_name(&entry.cluster), entry.object?))).collect();
     objects.extend(fleet());
     objects.extend(documents::objects().into_iter().map(|(_, object)| ("member2", object)));
-    let generated = generate(samples::object(), setting("CROWSNEST_ENGINE_OBJECTS", 600)).into_iter().enumerate();
+    let generated = generate(samples::object(), env_number("CROWSNEST_ENGINE_OBJECTS", 600)).into_iter().enumerate();
     objects.extend(generated.map(|(nth, object)| (clusters[nth % 7], object)));
     objects.extend(generate(properties::some_fleet(), 20).into_iter().flatten());
     objects
@@ -85,10 +85,10 @@ fn objects() -> Vec<(&'static str, Value)> {
 
 /// Queries of all fixtures, and `CROWSNEST_ENGINE_QUERIES` generated ones.
 fn queries() -> Vec<String> {
-    let count = setting("CROWSNEST_ENGINE_QUERIES", 100);
+    let count = env_number("CROWSNEST_ENGINE_QUERIES", 100);
     let cases: Vec<QueryCase> = serde_saphyr::from_str(&fixture("queries")).unwrap();
     let mut queries: Vec<String> = cases.into_iter().map(|case| case.query).collect();
-    queries.extend(extremes());
+    queries.extend(limit_queries());
     queries.extend(generate(samples::query(), count));
     queries.extend(generate(properties::query(), count / 3));
     queries.extend(generate(properties::relation(), count / 10));
@@ -96,7 +96,7 @@ fn queries() -> Vec<String> {
 }
 
 /// Queries near the limits of the language, which an engine must accept.
-fn extremes() -> Vec<String> {
+fn limit_queries() -> Vec<String> {
     let word = "crashloopbackoffofeverythingandmore-of-all-the-deployments-there-are";
     // A repeated character would be refused: determinizing such a pattern takes quadratic effort.
     let long = (0..700).map(|nth| nth.to_string()).collect::<Vec<_>>().join("-");
@@ -142,10 +142,11 @@ impl Fleet {
         ReadableDocuments(self.corpus.documents.iter().map(|(_, document)| document).collect())
     }
 
-    /// Ids of objects whose manifests meet the condition, among some.
-    fn examined(&self, matches: &Match, among: &BTreeSet<u64>) -> BTreeSet<u64> {
-        let some = self.corpus.documents.iter().filter(|(_, document)| among.contains(&document.id));
-        some.filter(|(_, document)| DocumentEvaluator::new(document).is_match(matches))
+    /// Returns those of the ids `among` whose manifests meet the condition.
+    fn examine(&self, matches: &Match, among: &BTreeSet<u64>) -> BTreeSet<u64> {
+        let candidates = self.corpus.documents.iter().filter(|(_, document)| among.contains(&document.id));
+        candidates
+            .filter(|(_, document)| DocumentEvaluator::new(document).is_match(matches))
             .map(|(_, document)| document.id)
             .collect()
     }
@@ -154,7 +155,7 @@ impl Fleet {
     fn resolve_paths(&self, matches: &Match) -> Match {
         let all = self.corpus.documents.iter().map(|(_, document)| document.id).collect();
         match matches.needs_bodies() {
-            true => matches.without_paths().and(Match::Ids(Arc::new(self.examined(matches, &all)))),
+            true => matches.without_paths().and(Match::Ids(Arc::new(self.examine(matches, &all)))),
             false => matches.clone(),
         }
     }
@@ -172,18 +173,18 @@ impl Fleet {
         read
     }
 
-    /// The translated condition, after manifests and the last words of phrases were checked.
-    fn translated(&self, matches: &Match, permissions: &Query) -> (Query, BTreeSet<String>) {
+    /// Translates the condition with the requests and examinations of manifests that its translation depends on.
+    fn translate_examined(&self, matches: &Match, permissions: &Query) -> (Query, BTreeSet<String>) {
         let mut inputs = TranslationInputs::default();
         for (ends, body) in phrase_end_searches(&phrase_ends(matches)) {
             let response = self.node.request("POST", "/ix/_search", &body.to_string());
-            inputs.ends_with_too_many_terms.extend(find_ends_with_too_many_terms(&ends, &response));
+            inputs.broad_phrase_ends.extend(find_broad_phrase_ends(&ends, &response));
         }
         let first = translate(matches, &inputs).unwrap();
-        let Some(examine) = first.candidates else { return (first.query, first.notices) };
+        let Some(candidates) = first.candidates else { return (first.query, first.notices) };
         let order = Order::new(&[], &planning_context()).unwrap();
         let search = Search {
-            matches: &examine,
+            matches: &candidates,
             permissions: Some(permissions),
             order: &order,
             after: None,
@@ -192,7 +193,7 @@ impl Fleet {
             timeout: Duration::from_secs(60),
         };
         let ids = self.pages(&search, COMPARED_HITS, usize::MAX).iter().map(|hit| hit.position.id).collect();
-        inputs.examined = Some(Arc::new(self.examined(matches, &ids)));
+        inputs.examined = Some(Arc::new(self.examine(matches, &ids)));
         let second = translate(matches, &inputs).unwrap();
         (second.query, second.notices)
     }
@@ -213,7 +214,7 @@ impl Fleet {
 }
 
 /// Counts of a facet, ordered by value.
-fn counted(values: &[(Arc<str>, u64)]) -> BTreeMap<String, u64> {
+fn counts_by_value(values: &[(Arc<str>, u64)]) -> BTreeMap<String, u64> {
     values.iter().map(|(value, count)| (value.to_string(), *count)).collect()
 }
 
@@ -251,7 +252,7 @@ fn differences(
     };
     let expected = fleet.corpus.find_top_hits(fleet.resolve_paths(&matches), rbac_rules, caller, &request);
     let readable = scope::filter(rbac_rules.for_caller(caller).scope_terms(&fleet.collections)).unwrap();
-    let (translated, notices) = fleet.translated(&matches, &readable);
+    let (translated, notices) = fleet.translate_examined(&matches, &readable);
     let order = Order::new(&sort, &planning_context()).unwrap();
     let mut counts = FACETS.map(CountedField::Facet);
     counts[0] = CountedField::FacetWithSums(summed);
@@ -283,8 +284,8 @@ fn differences(
         messages.extend(response.hits.iter().find(scored).map(|hit| format!("another score: {hit:?}")));
     }
     for (nth, facet) in FACETS.iter().enumerate() {
-        let expected = expected.facets.get(nth).map(|values| counted(values)).unwrap_or_default();
-        if counted(&response.counts[nth].values) != expected {
+        let expected = expected.facets.get(nth).map(|values| counts_by_value(values)).unwrap_or_default();
+        if counts_by_value(&response.counts[nth].values) != expected {
             messages.push(format!("{facet:?}: {:?}, not {expected:?}", response.counts[nth]));
         }
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-fn planned(query: &str) -> Match {
+fn plan_matches(query: &str) -> Match {
     plan(
         &parse(query, &Limits::default()).unwrap(),
         &PlanningContext { now: 1_790_000_000, ..PlanningContext::default() },
@@ -64,9 +64,9 @@ fn leaves() -> Vec<(&'static str, Match)> {
         ("no clusters", Match::Clusters(BTreeSet::new())),
         ("keys", Match::keys(&[Key::Owner, Key::Uses], [1, u64::MAX].into())),
         ("ids", Match::Ids(numbers(&[1, 2])).negated()),
-        ("because", Match::WithReason("has".into(), "x".into(), Box::new(planned("web")))),
+        ("because", Match::WithReason("has".into(), "x".into(), Box::new(plan_matches("web")))),
         ("changed, unresolved", Match::Changed("spec".into())),
-        ("relation, unresolved", planned("related:deploy/web depth:2")),
+        ("relation, unresolved", plan_matches("related:deploy/web depth:2")),
         ("number without ends", Match::Number(Number::Ready, None, None)),
         ("number from behind its end", Match::Number(Number::Ready, Some(2), Some(1))),
         ("beginning within edits", Match::Keyword(Keyword::Name, Test::Fuzzy("web".into(), 1, true))),
@@ -90,7 +90,7 @@ fn collect_kinds(matches: &Match, kinds: &mut BTreeSet<String>) {
 #[test]
 fn every_condition_is_a_query() {
     let (mut shown, mut covered) = (BTreeMap::new(), BTreeSet::new());
-    for (name, matches) in QUERIES.map(|(name, query)| (name, planned(query))).into_iter().chain(leaves()) {
+    for (name, matches) in QUERIES.map(|(name, query)| (name, plan_matches(query))).into_iter().chain(leaves()) {
         collect_kinds(&matches, &mut covered);
         let translated = translate(&matches, &TranslationInputs::default()).unwrap();
         let mut golden = json!({"query": translated.query.to_scored_json()});
@@ -130,11 +130,10 @@ fn every_condition_is_a_query() {
 
 #[test]
 fn phrases_with_too_many_expansions_match_in_any_order() {
-    let matches = planned("message:\"back-off restart\" OR \"pulling ima\" OR message:one");
+    let matches = plan_matches("message:\"back-off restart\" OR \"pulling ima\" OR message:one");
     let ends = phrase_ends(&matches);
     assert_eq!(ends, ["ima", "restart"].map(str::to_owned).into());
-    let inputs =
-        TranslationInputs { ends_with_too_many_terms: ["restart".to_owned()].into(), ..TranslationInputs::default() };
+    let inputs = TranslationInputs { broad_phrase_ends: ["restart".to_owned()].into(), ..TranslationInputs::default() };
     let translated = translate(&matches, &inputs).unwrap();
     assert_eq!(translated.notices.len(), 1, "{:?}", translated.notices);
     let text = translated.query.filter().to_string();
@@ -148,22 +147,22 @@ fn phrases_with_too_many_expansions_match_in_any_order() {
 fn excessive_queries_are_refused() {
     let words = (0..256).map(|nth| format!("w{nth}")).collect::<Vec<_>>().join(" OR ");
     let refused = |matches: &Match| translate(matches, &TranslationInputs::default()).unwrap_err();
-    assert_eq!(refused(&planned(&words)), DslError::Clauses(256 * 5));
-    let deep = (0..30).fold(planned("web"), |inner, nth| match nth % 2 {
-        0 => Match::Or(vec![inner, planned("ns:a")]),
-        _ => Match::And(vec![inner, planned("ns:b")]),
+    assert_eq!(refused(&plan_matches(&words)), DslError::Clauses(256 * 5));
+    let deep = (0..30).fold(plan_matches("web"), |inner, nth| match nth % 2 {
+        0 => Match::Or(vec![inner, plan_matches("ns:a")]),
+        _ => Match::And(vec![inner, plan_matches("ns:b")]),
     });
     assert_eq!(refused(&deep), DslError::Depth(31));
     let ids = Match::Ids(Arc::new((0..=crate::opensearch::template::MAX_TERMS as u64).collect()));
     assert!(matches!(refused(&ids), DslError::Terms(_)));
     // Values of one column are one clause.
     let values = (0..256).map(|nth| format!("ns:n{nth}")).collect::<Vec<_>>().join(" OR ");
-    assert_eq!(translate(&planned(&values), &TranslationInputs::default()).unwrap().query.clauses(), 1);
+    assert_eq!(translate(&plan_matches(&values), &TranslationInputs::default()).unwrap().query.clauses(), 1);
 }
 
 #[test]
 fn examined_records_are_added() {
-    let matches = planned("web .spec.replicas:3");
+    let matches = plan_matches("web .spec.replicas:3");
     let inputs = TranslationInputs { examined: Some(Arc::new([7].into())), ..TranslationInputs::default() };
     let translated = translate(&matches, &inputs).unwrap();
     let order = Order::new(&[crate::opensearch::model::Sort::RELEVANCE], &PlanningContext::default()).unwrap();

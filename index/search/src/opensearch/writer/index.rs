@@ -10,9 +10,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The index of a writer, by its alias.
+/// Sends requests about the indices of a writer.
 pub(super) struct Indices<'a> {
     pub client: &'a Client,
+    /// Alias that searches use.
     pub alias: &'a str,
     pub template: &'a Value,
     pub origin: Origin,
@@ -37,8 +38,9 @@ pub(super) enum WriteResult {
     Superseded,
 }
 
+/// Response to a request for a document.
 #[derive(Deserialize)]
-struct Document {
+struct DocumentResponse {
     #[serde(default)]
     found: bool,
     #[serde(rename = "_version")]
@@ -142,7 +144,7 @@ impl Indices<'_> {
         let path = format!("/{index}/_doc/{}?_source=false", percent_encode(id));
         match self.client.send(&Request::get(path)).await {
             Ok(response) => {
-                let document: Document = decode("a document", &response)?;
+                let document: DocumentResponse = decode("a document", &response)?;
                 Ok(document.version.filter(|_| document.found))
             }
             // The response for a missing document has no error, that for a missing index has one.

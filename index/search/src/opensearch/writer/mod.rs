@@ -166,19 +166,19 @@ impl<S: ChangeSource> Writer<S> {
         while let Some(end) = stop.run_until_cancelled(self.run_once(&mut election, &mut failures)).await {
             let Err(error) = end else { continue };
             election.check_timeout(Instant::now());
-            let (reason, retried) = match &error {
+            let (reason, is_retryable) = match &error {
                 WriterError::Client(error) => (error.chain(), error.is_retryable()),
                 error => (error.to_string(), !matches!(error, WriterError::Alias(_))),
             };
             if self.update_progress(|progress| progress.state = State::Waiting { reason: reason.clone() }) {
                 tracing::warn!(reason, "cannot write to the search engine or read its position");
             }
-            // A retry alone does not help: the configuration has to change.
-            let pause = self.retry_delay(if retried { failures } else { u32::MAX });
+            // Other errors last until the configuration is changed, so the delay is the longest one.
+            let delay = self.retry_delay(if is_retryable { failures } else { u32::MAX });
             failures += 1;
             let pause = async {
                 tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
+                    () = tokio::time::sleep(delay) => {}
                     () = election.wait_for_election() => {}
                 }
             };
@@ -328,15 +328,15 @@ impl<S: ChangeSource> Writer<S> {
 
     /// Changes the progress. Returns true if its state has changed.
     fn update_progress(&self, change: impl FnOnce(&mut Progress)) -> bool {
-        let mut other_state = false;
+        let mut state_changed = false;
         let latest = self.source.latest();
         self.progress.send_modify(|progress| {
             let before = progress.state.clone();
             change(progress);
             progress.latest = latest;
-            other_state = progress.state != before;
+            state_changed = progress.state != before;
         });
-        other_state
+        state_changed
     }
 }
 

@@ -63,7 +63,7 @@ fn name(graph: &FleetGraph, id: u64) -> String {
     graph.object(id).map(|object| format!("{}/{}", object.record.kind, object.record.key.name)).unwrap_or_default()
 }
 
-async fn paths(sources: Sources, pattern: &str) -> Vec<String> {
+async fn find_paths(sources: Sources, pattern: &str) -> Vec<String> {
     let mut graph = graph(sources);
     let pattern: PathPattern = pattern.parse().unwrap();
     let found = find(&mut graph, &pattern, &PathLimits::default(), PathSelection::All).await.unwrap();
@@ -113,11 +113,11 @@ async fn paths(sources: Sources, pattern: &str) -> Vec<String> {
 async fn paths_follow_edges(#[case] pattern: &str, #[case] expected: &[&str]) {
     let fleet = fleet().await;
     let reversed = pattern.parse::<PathPattern>().unwrap().inverse().to_string();
-    assert_eq!(paths(fleet.sources.clone(), pattern).await, expected, "{pattern}");
-    let turned = |path: &&str| path.split(' ').rev().collect::<Vec<_>>().join(" ");
-    let mut expected: Vec<String> = expected.iter().map(turned).collect();
+    assert_eq!(find_paths(fleet.sources.clone(), pattern).await, expected, "{pattern}");
+    let reverse = |path: &&str| path.split(' ').rev().collect::<Vec<_>>().join(" ");
+    let mut expected: Vec<String> = expected.iter().map(reverse).collect();
     expected.sort();
-    assert_eq!(paths(fleet.sources.clone(), &reversed).await, expected, "{reversed}");
+    assert_eq!(find_paths(fleet.sources.clone(), &reversed).await, expected, "{reversed}");
 }
 
 #[rstest]
@@ -140,13 +140,13 @@ async fn edges_name_the_fields_that_state_them(#[case] pattern: &str, #[case] ex
     assert_eq!(fields, [[expected]], "{pattern}");
 }
 
-async fn reached(sources: Sources, query: &str, direction: DependencyDirection) -> BTreeSet<String> {
+async fn find_reachable(sources: Sources, query: &str, direction: DependencyDirection) -> BTreeSet<String> {
     let mut graph = graph(sources.clone());
     let matches = plan(&parse(query, &Limits::default()).unwrap(), &PlanningContext::default()).matches;
     let roots = sources.engine.ids(&sources.context, &matches).await.unwrap().values;
     graph.read(&roots).await.unwrap();
     let found = closure(&mut graph, roots, direction, 8, &PathLimits::default()).await.unwrap();
-    found.reached.iter().map(|one| format!("{}:{}", name(&graph, one.id), one.distance)).collect()
+    found.reached.iter().map(|reached| format!("{}:{}", name(&graph, reached.id), reached.distance)).collect()
 }
 
 #[rstest]
@@ -177,7 +177,7 @@ async fn closures_follow_dependencies(
     #[case] expected: &str,
 ) {
     let fleet = fleet().await;
-    let found = reached(fleet.sources.clone(), query, direction).await;
+    let found = find_reachable(fleet.sources.clone(), query, direction).await;
     assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected);
 }
 
@@ -189,17 +189,22 @@ async fn permissions_end_paths() {
         Arc::new(rules_from(&allowed))
     };
     let fleet = fleet().await;
-    let seen = |rbac_rules: &Arc<RbacRules>| fleet.as_reader(rbac_rules, "ann");
+    let readable_sources = |rbac_rules: &Arc<RbacRules>| fleet.as_reader(rbac_rules, "ann");
     let pods_and_owners = allowed(&["pods", "replicasets", "deployments"]);
     let owned = "deployment -OWNS*-> pod";
-    assert_eq!(paths(seen(&pods_and_owners), owned).await, ["Deployment/web ReplicaSet/web-1 Pod/web-0"]);
-    assert!(paths(seen(&pods_and_owners), "pod -USES-> *").await.is_empty());
+    assert_eq!(
+        find_paths(readable_sources(&pods_and_owners), owned).await,
+        ["Deployment/web ReplicaSet/web-1 Pod/web-0"]
+    );
+    assert!(find_paths(readable_sources(&pods_and_owners), "pod -USES-> *").await.is_empty());
     let without_sets = allowed(&["pods", "deployments", "secrets"]);
-    assert!(paths(seen(&without_sets), owned).await.is_empty());
-    assert_eq!(paths(seen(&without_sets), "pod -USES-> *").await, ["Pod/web-0 Secret/db"]);
-    let dependents = reached(seen(&without_sets), "kind:secret", DependencyDirection::Dependents).await;
+    assert!(find_paths(readable_sources(&without_sets), owned).await.is_empty());
+    assert_eq!(find_paths(readable_sources(&without_sets), "pod -USES-> *").await, ["Pod/web-0 Secret/db"]);
+    let dependents =
+        find_reachable(readable_sources(&without_sets), "kind:secret", DependencyDirection::Dependents).await;
     assert_eq!(dependents.into_iter().collect::<Vec<_>>(), ["Deployment/web:1", "Pod/web-0:1"]);
-    let dependents = reached(seen(&pods_and_owners), "kind:secret", DependencyDirection::Dependents).await;
+    let dependents =
+        find_reachable(readable_sources(&pods_and_owners), "kind:secret", DependencyDirection::Dependents).await;
     assert!(dependents.is_empty());
 }
 
@@ -271,7 +276,7 @@ async fn work_for_a_dropped_graph_ends() {
 
 /// Records that exceed their limit are read for the response.
 #[tokio::test]
-async fn records_of_an_answer_are_read_again() {
+async fn records_of_a_response_are_read_again() {
     let fleet = fleet().await;
     let pattern: PathPattern = "replicaset -OWNS-> pod -USES-> secret".parse().unwrap();
     let mut few = graph(fleet.sources.clone());
@@ -294,7 +299,7 @@ async fn users_rules_are_followed_in_both_directions() {
     let rule: CustomRule = serde_json::from_value(rule).unwrap();
     let fleet = fleet().await;
     let sources = Sources { references: Arc::new([rule]), ..fleet.sources.clone() };
-    assert_eq!(paths(sources.clone(), "app -USES-> database").await, ["App/shop Database/main"]);
-    assert_eq!(paths(sources.clone(), "database <-USES- app").await, ["Database/main App/shop"]);
-    assert!(paths(fleet.sources.clone(), "app -USES-> database").await.is_empty());
+    assert_eq!(find_paths(sources.clone(), "app -USES-> database").await, ["App/shop Database/main"]);
+    assert_eq!(find_paths(sources.clone(), "database <-USES- app").await, ["Database/main App/shop"]);
+    assert!(find_paths(fleet.sources.clone(), "app -USES-> database").await.is_empty());
 }

@@ -329,7 +329,7 @@ impl SegmentEvaluator<'_> {
             FilterKey::Terms(field, TermPredicate::Contains(part))
                 if *field == self.query.columns.keyword(Keyword::Name) =>
             {
-                Ok(self.data.names.containing(part))
+                Ok(self.data.names.docs_containing(part))
             }
             FilterKey::Terms(field, predicate) => {
                 let regex = if let TermPredicate::Matches(pattern) = predicate {

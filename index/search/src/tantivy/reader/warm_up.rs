@@ -103,8 +103,8 @@ mod tests {
     use std::collections::BTreeSet;
     use tantivy::IndexWriter;
 
-    /// A user who may list pods in one of two namespaces.
-    fn reader() -> Arc<RbacRules> {
+    /// Rules by which the user ann may list pods in one of two namespaces.
+    fn reader_rules() -> Arc<RbacRules> {
         let rbac_rules = Arc::new(RbacRules::default());
         let object = |kind: &str, rest: serde_json::Value| {
             let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn filters_of_merged_segments_are_cached_for_the_new_one() {
-        let (text, rbac_rules) = (TextIndex::in_memory().unwrap(), reader());
+        let (text, rbac_rules) = (TextIndex::in_memory().unwrap(), reader_rules());
         let warm_up = with_rules(Arc::clone(&rbac_rules));
         let mut writer: IndexWriter = text.writer(15_000_000).unwrap();
         writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));

@@ -134,8 +134,8 @@ impl Patch {
         }
     }
 
-    /// True if the patch contains a resourceVersion.
-    pub(super) fn names_version(&self) -> bool {
+    /// True if the patch names a resourceVersion, so that it conflicts if the object has another one.
+    pub(super) fn expects_version(&self) -> bool {
         match self {
             Self::Merge(changes) => changes.pointer(RESOURCE_VERSION_POINTER).is_some(),
             Self::Json(operations) => operations

@@ -53,16 +53,16 @@ impl Resource for SavedSearches {
 
     fn describe(&self, _version: &str, document: &mut Document) {
         for (path, item) in paths() {
-            document.path(path, item);
+            document.add_path(path, item);
         }
         let spec = json!({"title": string(), "query": string(), "description": string(), "shared": boolean(), "owner": string(),
             "syntax": string()});
         let spec = object(spec, &["description", "shared", "owner", "syntax"]);
         let saved = json!({"metadata": ref_to("Object"), "spec": spec});
         let optional = &["kind", "apiVersion", "metadata"];
-        document.schema(name_of("SavedSearch"), body("SavedSearch", saved, optional));
+        document.add_schema(name_of("SavedSearch"), body("SavedSearch", saved, optional));
         let all = json!({"metadata": ref_to("Object"), "items": list(ref_to("SavedSearch"))});
-        document.schema(name_of("SavedSearchList"), body("SavedSearchList", all, &[]));
+        document.add_schema(name_of("SavedSearchList"), body("SavedSearchList", all, &[]));
     }
 
     fn serve<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Response, ApiError>> {
@@ -281,7 +281,7 @@ impl SavedSearchHandler<'_> {
             let sent = SavedSearchBody::parse(patch.apply(&to_public(&saved))?, options.field_validation)?;
             match self.write(name, saved, sent, options).await {
                 Err(conflict)
-                    if conflict.is(Reason::Conflict) && !patch.names_version() && attempts.next().is_some() => {}
+                    if conflict.is(Reason::Conflict) && !patch.expects_version() && attempts.next().is_some() => {}
                 written => return Ok(reply(StatusCode::OK, &to_public(&written?))),
             }
         }

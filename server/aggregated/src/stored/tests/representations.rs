@@ -20,7 +20,7 @@ async fn yaml_has_the_names_of_the_public_group(
     #[case] field: &str,
     #[case] expected: &str,
 ) {
-    let server = with_cluster().await;
+    let server = start_with_cluster().await;
     let request = Request::builder().method(method).uri(resource_path).header(header::ACCEPT, accept);
     let request = request.body(Body::empty()).unwrap();
     let target = Target { resource_path, query: &Query::default(), status_only: false };
@@ -41,7 +41,7 @@ async fn yaml_has_the_names_of_the_public_group(
 #[case::watch("GET", "application/yaml", "watch=1")]
 #[tokio::test]
 async fn other_media_types_are_refused(#[case] method: &str, #[case] accept: &str, #[case] query: &str) {
-    let server = control_plane().await;
+    let server = start_control_plane().await;
     let cluster = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Push"}});
     let request =
         Request::builder().method(method).header(header::ACCEPT, accept).body(Body::from(cluster.to_string()));

@@ -64,7 +64,7 @@ async fn each_write_changes_its_own_part(
     #[values("clusters", "resourceregistries")] plural: &str,
     #[values(JSON, MERGE, JSON_PATCH, STRATEGIC, APPLY)] content_type: &str,
 ) {
-    let server = control_plane().await;
+    let server = start_control_plane().await;
     let kind = kind(plural);
     let (delegated, eve) = (DelegatedAuth::new(server.admin()), UserInfo::new("eve", ["dev"]));
     let call = async |method: &str, resource_path: &str, content_type: &str, body: &Value| {
@@ -77,8 +77,8 @@ async fn each_write_changes_its_own_part(
         let request = Request::builder().method(method).uri(uri).header("content-type", content_type);
         let request = request.body(Body::from(body.to_string())).unwrap();
         // Only callers that may write the status reach this code.
-        let eve = resource_path.ends_with("/status").then_some(Writer { delegated: &delegated, user: &eve });
-        serve(kind.group, &server, resource_path, request, eve).await
+        let writer = resource_path.ends_with("/status").then_some(Writer { delegated: &delegated, user: &eve });
+        serve(kind.group, &server, resource_path, request, writer).await
     };
     let created = json!({"apiVersion": format!("{}/v1alpha1", kind.group.kind.group), "kind": kind.kind,
         "metadata": {"name": "m1"}, "spec": kind.spec});
@@ -105,7 +105,7 @@ async fn each_write_changes_its_own_part(
 #[rstest]
 #[tokio::test]
 async fn refused_writes_of_the_status_write_nothing(#[values(JSON, MERGE, STRATEGIC)] content_type: &str) {
-    let server = with_cluster().await;
+    let server = start_with_cluster().await;
     let method = if content_type == JSON { "PUT" } else { "PATCH" };
     let spec = json!({"syncMode": "Push", "region": "west"});
     let kind = kind("clusters");
@@ -121,7 +121,7 @@ async fn refused_writes_of_the_status_write_nothing(#[values(JSON, MERGE, STRATE
 #[rstest]
 #[tokio::test]
 async fn reads_with_a_patch_body_write_nothing(#[values("GET", "DELETE")] method: &str) {
-    let server = with_cluster().await;
+    let server = start_with_cluster().await;
     let patch = json!({"spec": {"region": "stolen"}});
     let (_, response) = super::call(&server, method, "/clusters/m1?dryRun=All", STRATEGIC, &patch).await;
     assert_ne!(response["spec"]["region"], "stolen", "{response}");

@@ -21,7 +21,7 @@ struct TestServer {
 
 impl TestServer {
     async fn start() -> Self {
-        let server = control_plane().await;
+        let server = start_control_plane().await;
         let role_for_secret = |user: &str, name: &str, verb: &str| {
             let metadata = json!({"name": format!("{user}-{name}"), "namespace": "karmada-cluster"});
             let group = "rbac.authorization.k8s.io";

@@ -1,5 +1,5 @@
 //! Modes of impersonation: constrained ones, whose verbs name the mode and the request (KEP-5284, beta in Kubernetes
-//! 1.36), and the original one, whose verb is `impersonate`. Has no side effects.
+//! 1.36), and the legacy one, whose verb is `impersonate`. Has no side effects.
 
 use crowsnest_apimachinery::field::{FieldError, aggregate};
 use crowsnest_apimachinery::names::format::validate_dns1123_subdomain;
@@ -59,8 +59,8 @@ pub struct Attempt {
 /// caller impersonated last.
 pub fn plan_attempts(caller: &UserInfo, requested: &UserInfo, request: &Action, last: Option<Mode>) -> Vec<Attempt> {
     let others = Mode::ALL.into_iter().filter(|mode| Some(*mode) != last);
-    let modes = last.into_iter().chain(others).filter(|mode| mode.applies(caller, requested));
-    modes.map(|mode| mode.attempt(requested, request)).collect()
+    let modes = last.into_iter().chain(others).filter(|mode| mode.applies_to(caller, requested));
+    modes.map(|mode| mode.plan_attempt(requested, request)).collect()
 }
 
 impl Mode {
@@ -78,7 +78,7 @@ impl Mode {
         }
     }
 
-    fn applies(self, caller: &UserInfo, requested: &UserInfo) -> bool {
+    fn applies_to(self, caller: &UserInfo, requested: &UserInfo) -> bool {
         let has_only_name = requested.uid.is_empty() && requested.groups.is_empty() && requested.extra.is_empty();
         match self {
             Mode::AssociatedNode => {
@@ -99,7 +99,7 @@ impl Mode {
         }
     }
 
-    fn attempt(self, requested: &UserInfo, request: &Action) -> Attempt {
+    fn plan_attempt(self, requested: &UserInfo, request: &Action) -> Attempt {
         let Some(verb) = self.constraint() else {
             let steps = required_actions(requested).into_iter().map(Step::Check).collect();
             return Attempt { mode: self, steps, user: add_default_groups(requested.clone()) };

@@ -163,17 +163,18 @@ impl PruneArgs {
         served: &ApiResources,
         object: &Value,
     ) -> anyhow::Result<Vec<String>> {
-        let mut all = Vec::new();
+        let mut deletions = Vec::new();
         if is_propagated(object) {
             let policy = build_policy(object, &[], false)?;
             let path =
                 format!("{}/{}", collection_path(served, &policy)?, path_segment(text(&policy, "/metadata/name")));
             let existing = clients::find(writer.client, None, &path).await?;
-            all.extend(existing.filter(|policy| is_applied_by(policy, writer.manager)).map(|policy| (path, policy)));
+            deletions
+                .extend(existing.filter(|policy| is_applied_by(policy, writer.manager)).map(|policy| (path, policy)));
         }
         let path = format!("{}/{}", collection_path(served, object)?, path_segment(text(object, "/metadata/name")));
-        all.push((path, object.clone()));
-        for (path, object) in &all {
+        deletions.push((path, object.clone()));
+        for (path, object) in &deletions {
             if writer.dry_run != DryRun::Client {
                 let request = http::Request::delete(path.as_str())
                     .header(http::header::CONTENT_TYPE, "application/json")
@@ -188,7 +189,7 @@ impl PruneArgs {
             }
             writeln!(terminal::stdout(), "{} pruned{}", display_name(served, object), writer.dry_run_suffix())?;
         }
-        Ok(all.into_iter().map(|(path, _)| path).collect())
+        Ok(deletions.into_iter().map(|(path, _)| path).collect())
     }
 
     fn delete_options(&self, writer: &ManifestWriter<'_>, object: &Value) -> Value {

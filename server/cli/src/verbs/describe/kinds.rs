@@ -157,8 +157,8 @@ fn age_since(value: &Value, now: jiff::Timestamp) -> String {
 
 /// Adds the table of conditions, with these headers and fields.
 fn add_conditions(sheet: &mut Sheet, object: &Value, columns: &[(&str, &str)]) {
-    let all = list(&object["status"]["conditions"]);
-    if all.is_empty() {
+    let conditions = list(&object["status"]["conditions"]);
+    if conditions.is_empty() {
         return;
     }
     let headers: Vec<&str> = columns.iter().map(|(header, _)| *header).collect();
@@ -168,7 +168,7 @@ fn add_conditions(sheet: &mut Sheet, object: &Value, columns: &[(&str, &str)]) {
     };
     let row = |condition: &Value| columns.iter().map(|(_, field)| cell(condition, field)).collect::<Vec<String>>();
     sheet.add_heading(0, "Conditions");
-    sheet.add_table(2, &headers, &all.iter().map(row).collect::<Vec<_>>());
+    sheet.add_table(2, &headers, &conditions.iter().map(row).collect::<Vec<_>>());
 }
 
 /// Default columns: type, status, reason and message.

@@ -52,14 +52,14 @@ impl EditableCustomization {
         let mut current: Option<(&Rule, String)> = None;
         for line in text.lines() {
             let trimmed = line.trim();
-            let marked = |mark: &str| trimmed.strip_prefix(mark).map(|value| value.trim().to_owned());
-            if let Some(name) = marked(NAME) {
+            let value_of = |mark: &str| trimmed.strip_prefix(mark).map(|value| value.trim().to_owned());
+            if let Some(name) = value_of(NAME) {
                 parsed.name = name;
-            } else if let Some(api_version) = marked(API_VERSION) {
+            } else if let Some(api_version) = value_of(API_VERSION) {
                 parsed.spec.target.api_version = api_version;
-            } else if let Some(kind) = marked(KIND) {
+            } else if let Some(kind) = value_of(KIND) {
                 parsed.spec.target.kind = kind;
-            } else if let Some(name) = marked(RULE) {
+            } else if let Some(name) = value_of(RULE) {
                 if let Some(rule) = RULES.iter().find(|rule| rule.name() == name) {
                     self.finish_script(current.replace((rule, String::new())), &mut parsed);
                 }
@@ -75,14 +75,15 @@ impl EditableCustomization {
         Ok(parsed)
     }
 
-    fn finish_script(&self, script: Option<(&Rule, String)>, into: &mut Self) {
+    /// Sets a parsed script in `parsed`.
+    fn finish_script(&self, script: Option<(&Rule, String)>, parsed: &mut Self) {
         let Some((rule, script)) = script else { return };
         let old = rule.script(&self.spec.customizations).unwrap_or_default();
-        // Comments were stripped for editing, so they do not count as a change.
+        // `parse` drops comment lines, so they do not count as a change.
         let is_unchanged = without_comments(old).trim_end() == script.trim_end();
         let script = if is_unchanged { old.to_owned() } else { script };
         let script = if script.trim().is_empty() { String::new() } else { script };
-        rule.set_script(&mut into.spec.customizations, script);
+        rule.set_script(&mut parsed.spec.customizations, script);
     }
 }
 
@@ -140,8 +141,8 @@ mod tests {
         let text = text.replace("function Retain(d, o)\n  -- as it is\n  return d\nend\n", "");
         let text = text
             .replace("---@rule: ReviseReplica\n", "---@rule: ReviseReplica\nfunction ReviseReplica(o) return o end\n");
-        let read = editable().parse(&text).unwrap().spec.customizations;
-        let scripts = json!(read);
+        let customizations = editable().parse(&text).unwrap().spec.customizations;
+        let scripts = json!(customizations);
         assert_eq!(
             scripts,
             json!({

@@ -116,14 +116,14 @@ fn check_apply(writer: &Writer<'_>, live: Option<&Value>, config: &Value) -> Tes
     if !owners(&after).is_empty() {
         check_repeated_apply(writer, &after, config)?;
     }
-    let own = format!("conflict with {:?}", writer.name);
+    let own_name = format!("conflict with {:?}", writer.name);
     let mut owners_after = owners(&after);
-    let owned = owners_after.remove(&own).unwrap_or_default();
+    let owned = owners_after.remove(&own_name).unwrap_or_default();
     for field in applied_fields(config) {
         prop_assert!(owned.contains_key(&field), "{} is not {}'s in {}", field, writer.name, after);
     }
     for (owner, before) in live.map(owners).unwrap_or_default() {
-        if owner == own {
+        if owner == own_name {
             continue;
         }
         let remaining = owners_after.remove(&owner).unwrap_or_default();
@@ -162,12 +162,12 @@ fn check_repeated_apply(writer: &Writer<'_>, live: &Value, config: &Value) -> Te
 
 /// Applies an empty configuration and checks that the manager's fields are removed.
 fn check_empty_apply(writer: &Writer<'_>, live: &Value) -> TestResult<Value> {
-    let own = format!("conflict with {:?}", writer.name);
+    let own_name = format!("conflict with {:?}", writer.name);
     let mut others = owners(live);
-    let owned = others.remove(&own).unwrap_or_default();
+    let owned = others.remove(&own_name).unwrap_or_default();
     let plain = Writer { has_defaults: false, ..*writer };
     let after = plain.apply(Some(live), &empty_config(live), false).unwrap();
-    prop_assert!(!owners(&after).contains_key(&own), "{}", after);
+    prop_assert!(!owners(&after).contains_key(&own_name), "{}", after);
     for (owner, fields) in others.iter().filter(|(owner, _)| !owner.contains(" using ")) {
         for (field, path) in fields {
             let (before, after) = (value_at(live, path), value_at(&after, path));
@@ -203,9 +203,9 @@ fn is_zero_value(value: &Value) -> bool {
 fn check_put(writer: &Writer<'_>, live: Option<&Value>, object: &Value) -> TestResult<Value> {
     let after = writer.put(live, object);
     let api_version = object["apiVersion"].as_str().unwrap();
-    let own = format!("conflict with {:?} using {api_version}", writer.name);
+    let own_name = format!("conflict with {:?} using {api_version}", writer.name);
     let Some(live) = live else {
-        prop_assert!(owners(&after).into_keys().all(|owner| owner == own), "{}", after);
+        prop_assert!(owners(&after).into_keys().all(|owner| owner == own_name), "{}", after);
         return Ok(after);
     };
     let (before, owners_after) = (owners(live), owners(&after));
@@ -213,7 +213,7 @@ fn check_put(writer: &Writer<'_>, live: Option<&Value>, object: &Value) -> TestR
         prop_assert!(owners_after.is_empty(), "{}", after);
         return Ok(after);
     }
-    for (owner, fields) in before.iter().filter(|(owner, _)| **owner != own) {
+    for (owner, fields) in before.iter().filter(|(owner, _)| **owner != own_name) {
         let kept = owners_after.get(owner).cloned().unwrap_or_default();
         prop_assert!(kept.keys().all(|field| fields.contains_key(field)), "{} gained {:?}", owner, kept);
         for (field, path) in fields {
@@ -230,11 +230,11 @@ fn check_put(writer: &Writer<'_>, live: Option<&Value>, object: &Value) -> TestR
             );
         }
     }
-    let kept = owners_after.get(&own).cloned().unwrap_or_default();
+    let kept = owners_after.get(&own_name).cloned().unwrap_or_default();
     for (field, path) in owned_after_create(writer, object) {
         let has_changed = value_at(live, &path) != value_at(&after, &path);
         let is_value = value_at(&after, &path).is_some_and(|value| !value.is_object() && !value.is_array());
-        prop_assert!(!has_changed || !is_value || kept.contains_key(&field), "{} is not {}'s", field, own);
+        prop_assert!(!has_changed || !is_value || kept.contains_key(&field), "{} is not {}'s", field, own_name);
     }
     Ok(after)
 }

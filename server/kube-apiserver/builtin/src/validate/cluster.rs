@@ -104,7 +104,9 @@ fn validate_taints(e: &mut Errors, object: &Value) {
 pub(super) fn validate_node_update(e: &mut Errors, old: &Value, new: &Value) {
     validate_node_resources(e, new);
     let addresses = items(new, "status.addresses");
-    for (index, address) in addresses.iter().enumerate().filter(|(index, one)| addresses[..*index].contains(one)) {
+    for (index, address) in
+        addresses.iter().enumerate().filter(|(index, address)| addresses[..*index].contains(address))
+    {
         let address_text = format!("{{\"Type\":{},\"Address\":{}}}", at(address, "type"), at(address, "address"));
         let kind = super::FieldErrorKind::Duplicate;
         e.push(super::FieldError::new(kind, format!("status.addresses[{index}]"), Some(address_text), ""));
@@ -131,11 +133,11 @@ pub(super) fn validate_signing_request(e: &mut Errors, object: &Value) {
     let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, request).unwrap_or_default();
     // Other signers validate the subject themselves.
     let signer = text(spec, "signerName");
-    let checked = match signer.starts_with("kubernetes.io/") {
+    let result = match signer.starts_with("kubernetes.io/") {
         true => SigningRequest::parse(&pem).map(drop),
         false => SigningRequest::check_syntax_and_signature(&pem),
     };
-    if let Err(reason) = checked {
+    if let Err(reason) = result {
         e.invalid("spec.request", at(spec, "request"), reason.to_string());
     }
     validate_usages(e, items(spec, "usages"));
@@ -249,7 +251,7 @@ pub(super) fn validate_priority_class(e: &mut Errors, object: &Value) {
 }
 
 /// `IsKnownSystemPriorityClass`: the first difference from the server's own class.
-fn system_class_error(name: &str, value: i64, default: bool) -> Option<String> {
+fn system_class_error(name: &str, value: i64, is_default: bool) -> Option<String> {
     let expected = match name {
         "system-node-critical" => 2_000_001_000,
         "system-cluster-critical" => 2_000_000_000,
@@ -258,7 +260,7 @@ fn system_class_error(name: &str, value: i64, default: bool) -> Option<String> {
     if value != expected {
         return Some(format!("value of {name} PriorityClass must be {expected}"));
     }
-    default.then(|| format!("globalDefault of {name} PriorityClass must be false"))
+    is_default.then(|| format!("globalDefault of {name} PriorityClass must be false"))
 }
 
 pub(super) fn validate_runtime_class(e: &mut Errors, object: &Value) {
@@ -294,11 +296,12 @@ pub(super) fn validate_priority_class_update(e: &mut Errors, old: &Value, new: &
     }
 }
 
-/// Validates the finalizers of a namespace; errors contain an index if only finalizers are written.
-pub(super) fn validate_finalizers(e: &mut Errors, object: &Value, indexed: bool) {
+/// Validates the finalizers of a namespace. With `has_index`, errors contain the index of the finalizer, as for the
+/// subresource `finalize`.
+pub(super) fn validate_finalizers(e: &mut Errors, object: &Value, has_index: bool) {
     for (index, finalizer) in items(object, "spec.finalizers").iter().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();
-        let path = if indexed { format!("spec.finalizers[{index}]") } else { "spec.finalizers".to_owned() };
+        let path = if has_index { format!("spec.finalizers[{index}]") } else { "spec.finalizers".to_owned() };
         let reasons = validate_qualified_name(name);
         // Both the generic and the core validation report this error.
         let times = if reasons.is_empty() { 2 } else { 1 };

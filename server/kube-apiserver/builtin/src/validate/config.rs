@@ -100,7 +100,7 @@ pub(super) fn validate_secret(e: &mut Errors, object: &Value) {
     }
 }
 
-pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
+pub(super) fn validate_update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
     if kind == "Secret" {
         e.immutable("type", at(old, "type"), at(new, "type"));
     }

@@ -137,18 +137,18 @@ fn validate_init_container(e: &mut Errors, container: &Value, grace: Option<i64>
 fn validate_ephemeral_container(e: &mut Errors, container: &Value, pod: &Pod<'_>, path: &str) {
     const REASON: &str = "cannot be set for an Ephemeral Container";
     let target = text(container, "targetContainerName");
-    let mut others = items(pod.spec, "containers").iter().chain(items(pod.spec, "initContainers"));
-    if !target.is_empty() && !others.any(|other| text(other, "name") == target) {
+    let mut targets = items(pod.spec, "containers").iter().chain(items(pod.spec, "initContainers"));
+    if !target.is_empty() && !targets.any(|container| text(container, "name") == target) {
         e.push(super::FieldError::not_found(format!("{path}.targetContainerName"), &json!(target)));
     }
     for field in ["ports", "resources", "resizePolicy", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"]
     {
-        let filled = match at(container, field) {
+        let has_value = match at(container, field) {
             Value::Array(list) => !list.is_empty(),
             Value::Object(fields) => field != "resources" || !fields.is_empty(),
             _ => false,
         };
-        if filled {
+        if has_value {
             e.forbidden(format!("{path}.{field}"), REASON);
         }
     }

@@ -11,7 +11,7 @@ const FS_GROUP_POLICIES: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"]
 const LIFECYCLE_MODES: [&str; 2] = ["Persistent", "Ephemeral"];
 const MAX_NODE_ID_BYTES: usize = 192;
 
-pub(super) fn create(e: &mut Errors, kind: &str, object: &Value) {
+pub(super) fn validate_create(e: &mut Errors, kind: &str, object: &Value) {
     match kind {
         "CSIDriver" => validate_csi_driver(e, at(object, "spec")),
         "CSINode" => validate_csi_node(e, items(object, "spec.drivers")),
@@ -22,7 +22,7 @@ pub(super) fn create(e: &mut Errors, kind: &str, object: &Value) {
     }
 }
 
-pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
+pub(super) fn validate_update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
     match kind {
         "CSIDriver" => {
             validate_csi_driver(e, at(new, "spec"));

@@ -38,7 +38,7 @@ pub(super) fn validate_event(e: &mut Errors, group: &str, namespace: &str, objec
 }
 
 /// Validates an update. Events of the older group can be changed freely; in the newer group, only `series` can.
-pub(super) fn update(e: &mut Errors, group: &str, namespace: &str, (old, new): (&Value, &Value)) {
+pub(super) fn validate_update(e: &mut Errors, group: &str, namespace: &str, (old, new): (&Value, &Value)) {
     validate_legacy_rules(e, group, namespace, new);
     if group != EVENTS_GROUP {
         return;

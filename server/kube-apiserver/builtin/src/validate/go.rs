@@ -18,7 +18,7 @@ pub(super) fn invalid_struct(field: &str, value: &Value, name: &str, detail: &st
 
 /// A `NotSupported` error whose value is an internal struct of kube-apiserver.
 pub(super) fn unsupported_struct(field: &str, value: &Value, name: &str, supported: &[&str]) -> FieldError {
-    let known: Vec<String> = supported.iter().map(|name| format!("{name:?}")).collect();
-    let detail = format!("supported values: {}", known.join(", "));
+    let supported_names: Vec<String> = supported.iter().map(|name| format!("{name:?}")).collect();
+    let detail = format!("supported values: {}", supported_names.join(", "));
     FieldError::new(FieldErrorKind::NotSupported, field, Some(format_internal_struct(name, value)), detail)
 }

@@ -8,7 +8,7 @@ use super::{
 const WILDCARD_ERROR: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const FORBIDDEN_PATH_PARTS: [&str; 7] = ["//", "/./", "/../", "%2f", "%2F", "/..", "/."];
 
-pub(super) fn create(e: &mut Errors, object: &Value) {
+pub(super) fn validate_create(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     if items(spec, "rules").is_empty() && !is_set(spec, "defaultBackend") {
         e.invalid("spec", at(spec, "rules"), "either `defaultBackend` or `rules` must be specified");

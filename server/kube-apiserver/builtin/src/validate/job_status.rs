@@ -36,7 +36,7 @@ impl JobStatus<'_> {
     }
 }
 
-pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
+pub(super) fn validate_update(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (JobStatus { job: old }, JobStatus { job: new });
     for field in ["active", "succeeded", "failed", "ready", "terminating"] {
         e.non_negative(format!("status.{field}"), after.field(field));
@@ -85,7 +85,7 @@ fn validate_uncounted_pods(e: &mut Errors, new: &Value) {
 /// Validates conditions that exclude or require each other, and the completion time.
 fn validate_terminal_conditions(e: &mut Errors, before: &JobStatus<'_>, after: &JobStatus<'_>) {
     let condition_changed = |condition: &str| before.has_condition(condition) != after.has_condition(condition);
-    let changed = |field: &str| !are_equal(before.field(field), after.field(field));
+    let field_changed = |field: &str| !are_equal(before.field(field), after.field(field));
     let complete = after.has_condition("Complete");
     if (condition_changed("Complete") || condition_changed("Failed")) && complete && after.has_condition("Failed") {
         push_conditions_error(e, "cannot set Complete=True and Failed=true conditions");
@@ -97,7 +97,7 @@ fn validate_terminal_conditions(e: &mut Errors, before: &JobStatus<'_>, after: &
         push_conditions_error(e, "cannot set Complete=True and FailureTarget=true conditions");
     }
     let completion = after.field("completionTime");
-    if condition_changed("Complete") || changed("completionTime") {
+    if condition_changed("Complete") || field_changed("completionTime") {
         if !completion.is_null() && !complete {
             let reason = "cannot set completionTime when there is no Complete=True condition";
             e.invalid("status.completionTime", completion, reason);
@@ -107,10 +107,14 @@ fn validate_terminal_conditions(e: &mut Errors, before: &JobStatus<'_>, after: &
         }
     }
     let (start, end) = (text(after.job, "status.startTime"), text(after.job, "status.completionTime"));
-    if (changed("startTime") || changed("completionTime")) && !start.is_empty() && !end.is_empty() && end < start {
+    if (field_changed("startTime") || field_changed("completionTime"))
+        && !start.is_empty()
+        && !end.is_empty()
+        && end < start
+    {
         e.invalid("status.completionTime", completion, "must be equal to or after `startTime`");
     }
-    if (condition_changed("Failed") || changed("failedIndexes"))
+    if (condition_changed("Failed") || field_changed("failedIndexes"))
         && after.has_condition("Failed")
         && !after.has_condition("FailureTarget")
     {
@@ -126,29 +130,29 @@ fn validate_terminal_conditions(e: &mut Errors, before: &JobStatus<'_>, after: &
 
 /// Validates times and pod counters of a finished job.
 fn validate_times_and_pods(e: &mut Errors, before: &JobStatus<'_>, after: &JobStatus<'_>) {
-    let changed = |field: &str| !are_equal(before.field(field), after.field(field));
+    let field_changed = |field: &str| !are_equal(before.field(field), after.field(field));
     let finishes = before.is_finished() != after.is_finished();
     if !after.is_finished() {
         return;
     }
-    if (finishes || changed("active")) && after.counter("active") > 0 {
+    if (finishes || field_changed("active")) && after.counter("active") > 0 {
         e.invalid("status.active", after.field("active"), "active>0 is invalid for finished job");
     }
     let never_started = flag(after.job, "spec.suspend") && number(after.job, "spec.completions") == Some(0);
-    if (finishes || changed("startTime")) && !never_started && after.field("startTime").is_null() {
+    if (finishes || field_changed("startTime")) && !never_started && after.field("startTime").is_null() {
         e.required("status.startTime", "startTime is required for finished job");
     }
     let has_uncounted = ["succeeded", "failed"]
         .iter()
         .any(|list| !items(after.job, &format!("status.uncountedTerminatedPods.{list}")).is_empty());
-    if (finishes || changed("uncountedTerminatedPods")) && has_uncounted {
+    if (finishes || field_changed("uncountedTerminatedPods")) && has_uncounted {
         let uncounted = after.field("uncountedTerminatedPods");
         e.invalid("status.uncountedTerminatedPods", uncounted, "must be empty for finished job");
     }
 }
 
 fn validate_indexes(e: &mut Errors, before: &JobStatus<'_>, after: &JobStatus<'_>) {
-    let changed = |field: &str| !are_equal(before.field(field), after.field(field));
+    let field_changed = |field: &str| !are_equal(before.field(field), after.field(field));
     let (completed, failed) = (text(after.job, "status.completedIndexes"), after.field("failedIndexes"));
     let completions = number(after.job, "spec.completions");
     let per_index = is_set(after.job, "spec.backoffLimitPerIndex");
@@ -157,26 +161,27 @@ fn validate_indexes(e: &mut Errors, before: &JobStatus<'_>, after: &JobStatus<'_
             e.invalid(format!("status.{field}"), &json!(indexes), format!("error parsing {field}: {reason}"));
         }
     };
-    if let Some(completions) = completions.filter(|_| changed("completedIndexes")) {
+    if let Some(completions) = completions.filter(|_| field_changed("completedIndexes")) {
         check(e, "completedIndexes", completed, completions);
     }
     if let (Some(completions), Some(failed)) =
-        (completions.filter(|_| per_index && changed("failedIndexes")), failed.as_str())
+        (completions.filter(|_| per_index && field_changed("failedIndexes")), failed.as_str())
     {
         check(e, "failedIndexes", failed, completions);
     }
-    if changed("completedIndexes") && !completed.is_empty() && text(after.job, "spec.completionMode") != "Indexed" {
+    if field_changed("completedIndexes") && !completed.is_empty() && text(after.job, "spec.completionMode") != "Indexed"
+    {
         let reason = "cannot set non-empty completedIndexes when non-indexed completion mode";
         e.invalid("status.completedIndexes", &json!(completed), reason);
     }
-    if changed("failedIndexes") && !per_index && !failed.is_null() {
+    if field_changed("failedIndexes") && !per_index && !failed.is_null() {
         e.invalid(
             "status.failedIndexes",
             failed,
             "cannot set non-null failedIndexes when backoffLimitPerIndex is null",
         );
     }
-    if (changed("failedIndexes") || changed("completedIndexes"))
+    if (field_changed("failedIndexes") || field_changed("completedIndexes"))
         && let (Some(completions), Some(indexes)) = (completions, failed.as_str())
         && let Some(index) = find_overlap(completed, indexes, completions)
     {

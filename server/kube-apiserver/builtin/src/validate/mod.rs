@@ -124,11 +124,11 @@ impl Errors {
 }
 
 /// Validates a new object.
-pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Value) -> Vec<FieldError> {
+pub(super) fn validate_create(ctx: &RequestContext, group: &str, kind: &str, object: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();
     let e = &mut errors;
     match (group, kind) {
-        ("", "Pod") => pod::create(e, object),
+        ("", "Pod") => pod::validate_create(e, object),
         ("", "PodTemplate") => pod::validate_pod_template(e, at(object, "template"), "template"),
         ("", "ReplicationController") => workload::validate_replication_controller(e, object),
         ("apps", "Deployment") => workload::validate_deployment(e, object),
@@ -138,11 +138,11 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("apps", "ControllerRevision") => workload::validate_controller_revision(e, object),
         ("batch", "Job") => batch::validate_job(e, object),
         ("batch", "CronJob") => batch::validate_cron_job(e, object),
-        ("", "Service") => service::create(e, object),
+        ("", "Service") => service::validate_create(e, object),
         ("", "Endpoints") => network::validate_endpoints(e, object),
         ("discovery.k8s.io", "EndpointSlice") => network::validate_endpoint_slice(e, object),
         ("networking.k8s.io", "Ingress") => {
-            ingress::create(e, object);
+            ingress::validate_create(e, object);
             ingress::validate_class_annotation(e, object);
         }
         ("networking.k8s.io", "IngressClass") => ingress::validate_ingress_class(e, object),
@@ -152,13 +152,13 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("", "PersistentVolumeClaim") => storage::validate_claim_spec(e, at(object, "spec"), "spec"),
         ("", "PersistentVolume") => persistent_volume::validate_persistent_volume(e, object),
         ("storage.k8s.io", "StorageClass") => storage::validate_storage_class(e, object),
-        ("storage.k8s.io", _) => drivers::create(e, kind, object),
+        ("storage.k8s.io", _) => drivers::validate_create(e, kind, object),
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaler::validate_autoscaler(e, None, object),
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => flow::validate_flow_schema(e, object),
         ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => flow::validate_priority_level(e, object),
         ("networking.k8s.io", "IPAddress") => addresses::validate_ip_address(e, object),
         ("networking.k8s.io", "ServiceCIDR") => addresses::validate_service_cidr(e, object),
-        ("rbac.authorization.k8s.io", _) => rbac::create(e, kind, object),
+        ("rbac.authorization.k8s.io", _) => rbac::validate_create(e, kind, object),
         ("", "Node") => cluster::validate_node(e, object),
         ("policy", "PodDisruptionBudget") => cluster::validate_disruption_budget(e, object),
         ("coordination.k8s.io", "Lease") => cluster::validate_lease(e, object),
@@ -189,7 +189,13 @@ fn policy_errors(kind: &str, object: &Value) -> Vec<FieldError> {
 }
 
 /// Validates an update.
-pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value, new: &Value) -> Vec<FieldError> {
+pub(super) fn validate_update(
+    ctx: &RequestContext,
+    group: &str,
+    kind: &str,
+    old: &Value,
+    new: &Value,
+) -> Vec<FieldError> {
     // Written by the server itself: only a binding can set the node of a pod.
     if matches!(ctx.subresource.as_str(), "binding" | "eviction") {
         return Vec::new();
@@ -198,37 +204,37 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
     let e = &mut errors;
     if matches!(ctx.subresource.as_str(), "status" | "finalize" | "approval") {
         match kind {
-            "Pod" => pod_status::update(e, old, new),
-            "CertificateSigningRequest" => signing::update(e, &ctx.subresource, old, new),
+            "Pod" => pod_status::validate_update(e, old, new),
+            "CertificateSigningRequest" => signing::validate_update(e, &ctx.subresource, old, new),
             "Namespace" if ctx.subresource == "finalize" => cluster::validate_finalizers(e, new, true),
             "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" => {
                 workload::validate_status(e, kind, old, new);
             }
             "Node" => cluster::validate_node_update(e, old, new),
-            "Job" => job_status::update(e, old, new),
-            _ if ctx.subresource == "status" => status::update(e, kind, new),
+            "Job" => job_status::validate_update(e, old, new),
+            _ if ctx.subresource == "status" => status::validate_update(e, kind, new),
             _ => {}
         }
         return errors.0;
     }
     match (group, kind) {
-        ("", "Pod") => pod_update::update(e, &ctx.subresource, old, new),
+        ("", "Pod") => pod_update::validate_update(e, &ctx.subresource, old, new),
         ("", "ConfigMap") | ("", "Secret") => {
-            config::update(e, kind, old, new);
-            e.0.extend(create(ctx, group, kind, new));
+            config::validate_update(e, kind, old, new);
+            e.0.extend(validate_create(ctx, group, kind, new));
         }
-        ("", "Service") => service::update(e, old, new),
+        ("", "Service") => service::validate_update(e, old, new),
         ("apps", "StatefulSet") => {
             workload::validate_stateful_set(e, new, false);
             workload::validate_stateful_set_update(e, old, new);
         }
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => {
-            e.0.extend(create(ctx, group, kind, new));
+            e.0.extend(validate_create(ctx, group, kind, new));
             e.immutable("spec.selector", at(old, "spec.selector"), at(new, "spec.selector"));
         }
         ("batch", "Job") => batch::validate_job_update(e, old, new),
         ("rbac.authorization.k8s.io", _) => {
-            e.0.extend(create(ctx, group, kind, new));
+            e.0.extend(validate_create(ctx, group, kind, new));
             if at(old, "roleRef") != at(new, "roleRef") {
                 e.push(go::invalid_struct("roleRef", at(new, "roleRef"), "rbac.RoleRef", "cannot change roleRef"));
             }
@@ -241,7 +247,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
             persistent_volume::validate_persistent_volume_update(e, old, new);
         }
         ("storage.k8s.io", "StorageClass") => storage::validate_storage_class_update(e, old, new),
-        ("storage.k8s.io", _) => drivers::update(e, kind, old, new),
+        ("storage.k8s.io", _) => drivers::validate_update(e, kind, old, new),
         ("scheduling.k8s.io", "PriorityClass") => cluster::validate_priority_class_update(e, old, new),
         // The other fields of a runtime class are mutable and not validated.
         ("node.k8s.io", "RuntimeClass") => {
@@ -254,7 +260,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
             quota::validate_quota_update(e, old, new);
         }
         ("", "Namespace") => {}
-        ("networking.k8s.io", "Ingress") => ingress::create(e, new),
+        ("networking.k8s.io", "Ingress") => ingress::validate_create(e, new),
         ("policy", "PodDisruptionBudget") => cluster::validate_disruption_budget(e, new),
         ("discovery.k8s.io", "EndpointSlice") => {
             network::validate_endpoint_slice(e, new);
@@ -273,8 +279,8 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
             e.immutable("data", at(old, "data"), at(new, "data"));
         }
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaler::validate_autoscaler(e, Some(old), new),
-        (_, "Event") => event::update(e, group, &ctx.namespace, (old, new)),
-        _ => e.0.extend(create(ctx, group, kind, new)),
+        (_, "Event") => event::validate_update(e, group, &ctx.namespace, (old, new)),
+        _ => e.0.extend(validate_create(ctx, group, kind, new)),
     }
     errors.0
 }

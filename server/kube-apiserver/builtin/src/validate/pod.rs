@@ -11,7 +11,7 @@ use super::{
 /// Annotation of mirror pods, which represent static pods of a kubelet.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
-pub(super) fn create(e: &mut Errors, object: &Value) {
+pub(super) fn validate_create(e: &mut Errors, object: &Value) {
     validate_pod(e, object);
     if !items(object, "spec.ephemeralContainers").is_empty() {
         e.forbidden("spec.ephemeralContainers", "cannot be set on create");

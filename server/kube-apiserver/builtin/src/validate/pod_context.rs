@@ -56,8 +56,8 @@ pub(super) fn validate_pod_security_context(e: &mut Errors, spec: &Value, path: 
     require_one_of(e, "seLinuxChangePolicy", &["Recursive"]);
 }
 
-/// The kernel namespace of a sysctl.
-fn namespace(name: &str) -> &'static str {
+/// The kernel namespace of a sysctl; empty if it has none.
+fn kernel_namespace(name: &str) -> &'static str {
     let dotted = name.replace('/', ".");
     let ipc = ["kernel.sem", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced"];
     if ipc.contains(&dotted.as_str()) || dotted.starts_with("kernel.msg") || dotted.starts_with("fs.mqueue.") {
@@ -80,7 +80,7 @@ fn validate_sysctls(e: &mut Errors, spec: &Value, path: &str) {
         } else if seen.contains(name) {
             e.duplicate(&field, &json!(name));
         }
-        match namespace(name) {
+        match kernel_namespace(name) {
             "net" if flag(spec, "hostNetwork") => {
                 e.invalid(field, &json!(name), "may not be specified when 'hostNetwork' is true");
             }
@@ -114,6 +114,7 @@ pub(super) fn validate_dns_config(e: &mut Errors, spec: &Value, path: &str) {
     if searches.len() > 32 {
         e.invalid(format!("{path}.searches"), &json!(searches), "must not have more than 32 search paths");
     }
+    // The limit applies to the joined search paths. A separator after the last one is counted too.
     let length: usize = searches.iter().map(|search| search.as_str().map_or(0, str::len) + 1).sum();
     if length > 2049 {
         let reason = "must not have more than 2048 characters (including spaces) in the search list";
@@ -235,15 +236,15 @@ pub(super) fn validate_os(e: &mut Errors, spec: &Value, path: &str) {
         ],
         other => return e.unsupported(format!("{path}.os"), &json!(other), &["linux", "windows"]),
     };
-    let windows = text(spec, "os.name") == "windows";
+    let is_windows = text(spec, "os.name") == "windows";
     let reason =
-        if windows { "cannot be set for a windows pod" } else { "windows options cannot be set for a linux pod" };
+        if is_windows { "cannot be set for a windows pod" } else { "windows options cannot be set for a linux pod" };
     let forbid_fields = |e: &mut Errors, owner: &Value, path: String| {
         for field in inapplicable_fields.iter().filter(|field| is_set(owner, &format!("securityContext.{field}"))) {
             e.forbidden(format!("{path}.securityContext.{field}"), reason);
         }
     };
-    if windows {
+    if is_windows {
         for field in ["hostUsers", "hostPID", "hostIPC", "shareProcessNamespace"] {
             if is_set(spec, field) && at(spec, field) != false {
                 e.forbidden(format!("{path}.{field}"), reason);

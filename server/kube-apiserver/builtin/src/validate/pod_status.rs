@@ -10,7 +10,7 @@ use super::{
 const NOT_NEGATIVE: &str = "must be a non-negative integer";
 
 /// `ValidatePodStatusUpdate`.
-pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
+pub(super) fn validate_update(e: &mut Errors, old: &Value, new: &Value) {
     validate_annotations(e, at(new, "metadata"), at(new, "spec"), "metadata.annotations");
     for (index, condition) in items(new, "status.conditions").iter().enumerate() {
         let (kind, path) = (text(condition, "type"), format!("status.conditions[{index}]"));
@@ -39,9 +39,9 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
         validate_container_transitions(e, old, new, list, containers);
     }
     validate_pod_ips(e, old, new, "podIPs");
-    let first = items(new, "status.hostIPs").first();
-    if let Some(first) = first.filter(|first| text(first, "ip") != text(new, "status.hostIP")) {
-        e.invalid("status.hostIPs[0].ip", at(first, "ip"), "must be equal to `hostIP`");
+    let first_ip = items(new, "status.hostIPs").first();
+    if let Some(first_ip) = first_ip.filter(|first_ip| text(first_ip, "ip") != text(new, "status.hostIP")) {
+        e.invalid("status.hostIPs[0].ip", at(first_ip, "ip"), "must be equal to `hostIP`");
     }
     validate_pod_ips(e, old, new, "hostIPs");
 }
@@ -51,11 +51,11 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
 fn validate_container_transitions(e: &mut Errors, old: &Value, new: &Value, list: &str, containers: &str) {
     let path = format!("status.{list}");
     let spec = at(old, "spec");
-    let mut all = items(spec, "containers").iter().chain(items(spec, "initContainers"));
+    let mut containers_of_pod = items(spec, "containers").iter().chain(items(spec, "initContainers"));
     let restarts_all = |container: &Value| {
         items(container, "restartPolicyRules").iter().any(|rule| text(rule, "action") == "RestartAllContainers")
     };
-    if all.any(restarts_all) {
+    if containers_of_pod.any(restarts_all) {
         return;
     }
     for (index, before) in items(old, &path).iter().enumerate() {
@@ -89,7 +89,7 @@ fn should_restart(container: &Value, spec: &Value, code: i64) -> bool {
     }
     let policy = match text(container, "restartPolicy") {
         "" => text(spec, "restartPolicy"),
-        own => own,
+        container_policy => container_policy,
     };
     policy == "Always" || (policy == "OnFailure" && code != 0)
 }
@@ -97,9 +97,9 @@ fn should_restart(container: &Value, spec: &Value, code: i64) -> bool {
 /// Validates pod IPs: one per family. Invalid addresses that already exist are accepted.
 fn validate_pod_ips(e: &mut Errors, old: &Value, new: &Value, list: &str) {
     let path = format!("status.{list}");
-    let all = items(new, &path);
-    let parsed: Vec<Option<IpAddr>> = all.iter().map(|address| text(address, "ip").parse().ok()).collect();
-    for (index, address) in all.iter().enumerate() {
+    let pod_ips = items(new, &path);
+    let parsed: Vec<Option<IpAddr>> = pod_ips.iter().map(|address| text(address, "ip").parse().ok()).collect();
+    for (index, address) in pod_ips.iter().enumerate() {
         if let Some(reason) = addresses::legacy_address_error(text(address, "ip"))
             && !items(old, &path).iter().any(|old| old["ip"] == address["ip"])
         {
@@ -108,7 +108,7 @@ fn validate_pod_ips(e: &mut Errors, old: &Value, new: &Value, list: &str) {
     }
     let mut addresses = parsed.iter().flatten();
     let is_dual_stack = addresses.clone().any(IpAddr::is_ipv4) && addresses.any(IpAddr::is_ipv6);
-    if all.len() > 1 && (!is_dual_stack || all.len() > 2) {
+    if pod_ips.len() > 1 && (!is_dual_stack || pod_ips.len() > 2) {
         e.push(go::invalid_struct(
             &path,
             at(new, &path),

@@ -8,7 +8,7 @@ use crate::object;
 
 const UPDATE_ERROR: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value) {
+pub(super) fn validate_update(e: &mut Errors, subresource: &str, old: &Value, new: &Value) {
     validate_pod(e, new);
     match subresource {
         "ephemeralcontainers" => return validate_ephemeral_containers_update(e, old, new),
@@ -242,12 +242,12 @@ fn validate_container_order(e: &mut Errors, old: &Value, new: &Value, list: &str
     }
 }
 
-fn validate_removed_resources(e: &mut Errors, before: &Value, after: &Value, path: &str, what: &str) {
+fn validate_removed_resources(e: &mut Errors, before: &Value, after: &Value, path: &str, owner: &str) {
     for kind in ["requests", "limits"] {
         let amounts = format!("resources.{kind}");
         let (old_amounts, new_amounts) = (fields(before, &amounts), fields(after, &amounts));
         if old_amounts.keys().any(|name| !new_amounts.contains_key(name)) {
-            e.forbidden(format!("{path}.{kind}"), &format!("{what} {kind} cannot be removed"));
+            e.forbidden(format!("{path}.{kind}"), &format!("{owner} {kind} cannot be removed"));
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{Errors, Value, at, items, json, text, validate_path_segment};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-pub(super) fn create(e: &mut Errors, kind: &str, object: &Value) {
+pub(super) fn validate_create(e: &mut Errors, kind: &str, object: &Value) {
     match kind {
         "Role" | "ClusterRole" => {
             for (index, rule) in items(object, "rules").iter().enumerate() {

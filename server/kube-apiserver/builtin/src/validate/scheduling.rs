@@ -100,8 +100,8 @@ pub(super) fn validate_scheduling_gates(e: &mut Errors, spec: &Value, path: &str
 }
 
 pub(super) fn validate_topology_spread(e: &mut Errors, spec: &Value, path: &str) {
-    let all = items(spec, "topologySpreadConstraints");
-    for (index, constraint) in all.iter().enumerate() {
+    let constraints = items(spec, "topologySpreadConstraints");
+    for (index, constraint) in constraints.iter().enumerate() {
         let path = format!("{path}.topologySpreadConstraints[{index}]");
         let skew = number(constraint, "maxSkew").unwrap_or(0);
         if skew <= 0 {
@@ -115,7 +115,7 @@ pub(super) fn validate_topology_spread(e: &mut Errors, spec: &Value, path: &str)
             e.unsupported(format!("{path}.whenUnsatisfiable"), &json!(when), &["DoNotSchedule", "ScheduleAnyway"]);
         }
         let same = |other: &Value| text(other, "topologyKey") == key && text(other, "whenUnsatisfiable") == when;
-        if all[index + 1..].iter().any(same) {
+        if constraints[index + 1..].iter().any(same) {
             let constraint_text = json!(format!("{{{key}, {when}}}")).to_string();
             let field = format!("{path}.{{topologyKey, whenUnsatisfiable}}");
             e.push(FieldError::new(FieldErrorKind::Duplicate, field, Some(constraint_text), ""));

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::service::{is_externally_accessible, needs_cluster_ip, needs_health_check_node_port};
 
-pub(super) fn create(e: &mut Errors, object: &Value) {
+pub(super) fn validate_create(e: &mut Errors, object: &Value) {
     validate_topology_hints(e, object);
     let spec = at(object, "spec");
     let kind = text(spec, "type");
@@ -260,7 +260,7 @@ fn validate_traffic_policies(e: &mut Errors, spec: &Value, kind: &str) {
     }
 }
 
-pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
+pub(super) fn validate_update(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (at(old, "spec"), at(new, "spec"));
     if needs_cluster_ip(before) && needs_cluster_ip(after) {
         validate_cluster_ip_change(e, before, after);
@@ -280,7 +280,7 @@ pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
     {
         e.forbidden("spec.healthCheckNodePort", "field is immutable");
     }
-    create(e, new);
+    validate_create(e, new);
 }
 
 fn validate_cluster_ip_change(e: &mut Errors, before: &Value, after: &Value) {

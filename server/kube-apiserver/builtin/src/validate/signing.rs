@@ -16,7 +16,7 @@ fn conditions_of_type<'a>(object: &'a Value, kind: &str) -> Vec<&'a Value> {
 }
 
 /// `validateCertificateSigningRequestUpdate` for `approval` and `status`.
-pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value) {
+pub(super) fn validate_update(e: &mut Errors, subresource: &str, old: &Value, new: &Value) {
     // Unchanged conditions are not validated, so existing invalid ones do not prevent updates.
     if at(old, CONDITIONS) != at(new, CONDITIONS) {
         cluster::validate_approval(e, new);

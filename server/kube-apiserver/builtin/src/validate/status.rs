@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Validates the status; `kind` is a built-in kind with a `status` subresource.
-pub(super) fn update(e: &mut Errors, kind: &str, new: &Value) {
+pub(super) fn validate_update(e: &mut Errors, kind: &str, new: &Value) {
     match kind {
         "PersistentVolumeClaim" => validate_claim_status(e, new),
         "Service" => validate_service_status(e, new),

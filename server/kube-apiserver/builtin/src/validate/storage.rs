@@ -20,8 +20,8 @@ pub(super) fn validate_access_modes(e: &mut Errors, spec: &Value, path: &str) {
     for mode in modes.iter().filter(|mode| !MODES.iter().any(|known| mode == known)) {
         e.unsupported(path, mode, &MODES);
     }
-    let other = |mode: &Value| mode != "ReadWriteOncePod" && MODES.iter().any(|known| mode == known);
-    if modes.iter().any(other) && modes.iter().any(|mode| mode == "ReadWriteOncePod") {
+    let is_other = |mode: &Value| mode != "ReadWriteOncePod" && MODES.iter().any(|known| mode == known);
+    if modes.iter().any(is_other) && modes.iter().any(|mode| mode == "ReadWriteOncePod") {
         e.forbidden(path, "may not use ReadWriteOncePod with other access modes");
     }
 }

@@ -53,18 +53,18 @@ pub(super) fn validate_volumes(e: &mut Errors, spec: &Value, pod: Option<&str>, 
         .collect();
     for (index, volume) in items(spec, "volumes").iter().enumerate() {
         let path = format!("{path}.volumes[{index}]");
-        let mut own = Errors::default();
-        validate_source(&mut own, volume, pod, &path);
+        let mut volume_errors = Errors::default();
+        validate_source(&mut volume_errors, volume, pod, &path);
         let name = text(volume, "name");
         if name.is_empty() {
-            own.required(format!("{path}.name"), "");
+            volume_errors.required(format!("{path}.name"), "");
         } else {
-            own.push_name_errors(&format!("{path}.name"), name, validate_dns1123_label(name));
+            volume_errors.push_name_errors(&format!("{path}.name"), name, validate_dns1123_label(name));
         }
         if volumes.names.contains(name) {
-            own.duplicate(format!("{path}.name"), &json!(name));
+            volume_errors.duplicate(format!("{path}.name"), &json!(name));
         }
-        if own.0.is_empty() {
+        if volume_errors.0.is_empty() {
             volumes.names.insert(name.to_owned());
             if is_set(volume, "persistentVolumeClaim") || is_set(volume, "ephemeral") {
                 volumes.claims.insert(name.to_owned());
@@ -76,21 +76,21 @@ pub(super) fn validate_volumes(e: &mut Errors, spec: &Value, pod: Option<&str>, 
         let claim = text(volume, "persistentVolumeClaim.claimName");
         if ephemeral_claims.iter().any(|name| name == claim) {
             let reason = "must not reference a PVC that gets created for an ephemeral volume";
-            own.invalid(format!("{path}.persistentVolumeClaim.claimName"), &json!(claim), reason);
+            volume_errors.invalid(format!("{path}.persistentVolumeClaim.claimName"), &json!(claim), reason);
         }
-        e.0.extend(own.0);
+        e.0.extend(volume_errors.0);
     }
     volumes
 }
 
 fn validate_source(e: &mut Errors, volume: &Value, pod: Option<&str>, path: &str) {
-    let mut found = is_set(volume, "emptyDir");
+    let mut has_source = is_set(volume, "emptyDir");
     let limit = super::resources::amount(at(volume, "emptyDir.sizeLimit"));
     if limit.is_some_and(|limit| limit.sign() < 0) {
         e.forbidden(format!("{path}.emptyDir.sizeLimit"), "SizeLimit field must be a valid resource quantity");
     }
     for kind in SOURCES.into_iter().filter(|kind| is_set(volume, kind)) {
-        if found {
+        if has_source {
             // kube-apiserver misspells two kinds.
             let reported_kind = match kind {
                 "cephfs" => "cephFS",
@@ -100,7 +100,7 @@ fn validate_source(e: &mut Errors, volume: &Value, pod: Option<&str>, path: &str
             e.forbidden(format!("{path}.{reported_kind}"), "may not specify more than 1 volume type");
             continue;
         }
-        found = true;
+        has_source = true;
         let reported_kind = if kind == "gcePersistentDisk" { "persistentDisk" } else { kind };
         validate_volume_source(e, kind, at(volume, kind), pod.is_some(), &format!("{path}.{reported_kind}"));
         if kind == "ephemeral"
@@ -113,7 +113,7 @@ fn validate_source(e: &mut Errors, volume: &Value, pod: Option<&str>, path: &str
             }
         }
     }
-    if !found {
+    if !has_source {
         e.required(path, "must specify a volume type");
     }
 }

@@ -66,14 +66,14 @@ pub(super) fn validate_shared_source(e: &mut Errors, kind: &str, source: &Value,
                 &["None", "ReadOnly", "ReadWrite"],
             );
             e.optional_one_of(&format!("{path}.kind"), at(source, "kind"), &["Dedicated", "Managed", "Shared"]);
-            let (managed, uri) = (text(source, "kind") == "Managed", text(source, "diskURI"));
-            let known = if managed {
+            let (is_managed, uri) = (text(source, "kind") == "Managed", text(source, "diskURI"));
+            let supported = if is_managed {
                 "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
             } else {
                 "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
             };
-            if !uri.starts_with(if managed { "/subscriptions/" } else { "https://" }) {
-                e.unsupported(format!("{path}.diskURI"), &json!(uri), &[known]);
+            if !uri.starts_with(if is_managed { "/subscriptions/" } else { "https://" }) {
+                e.unsupported(format!("{path}.diskURI"), &json!(uri), &[supported]);
             }
         }
         "scaleIO" => require_fields(e, source, &["gateway", "system", "volumeName"], path),

@@ -124,14 +124,14 @@ pub(super) fn validate_rule(rule: &Value, path: &str, errors: &mut Vec<FieldErro
 }
 
 fn validate_resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let all = texts(rule, "resources");
-    if all.is_empty() {
+    let resources = texts(rule, "resources");
+    if resources.is_empty() {
         errors.push(FieldError::required(path, ""));
     }
     let mut is_last_specific = false;
     // Resources in `pods/*`, and subresources in `*/scale`.
     let (mut wildcard_parents, mut wildcard_subresources) = (BTreeSet::new(), BTreeSet::new());
-    for (index, resource) in all.iter().enumerate() {
+    for (index, resource) in resources.iter().enumerate() {
         let item_path = format!("{path}[{index}]");
         if resource.is_empty() {
             errors.push(FieldError::required(item_path, ""));
@@ -159,9 +159,9 @@ fn validate_resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
             wildcard_subresources.insert(sub);
         }
     }
-    let has = |name: &str| all.iter().any(|resource| resource == name);
-    let value = serde_json::json!(all);
-    if has("*/*") && all.len() > 1 {
+    let has = |name: &str| resources.iter().any(|resource| resource == name);
+    let value = serde_json::json!(resources);
+    if has("*/*") && resources.len() > 1 {
         errors.push(FieldError::invalid(path, &value, "if '*/*' is present, must not specify other resources"));
     }
     if has("*") && is_last_specific {

@@ -80,22 +80,22 @@ fn projected_files(source: &Value) -> Vec<File> {
     if is_set(source, "downwardAPI.items") {
         return collect_files(at(source, "downwardAPI"), "DownwardAPI");
     }
-    let one = |path: &str, source_name: String| {
+    let file_at = |path: &str, source_name: String| {
         let path = text(source, path).trim_end_matches('/').to_owned();
         File { path, source: source_name }
     };
     if is_set(source, "serviceAccountToken") {
-        return vec![one("serviceAccountToken.path", "ServiceAccountToken".into())];
+        return vec![file_at("serviceAccountToken.path", "ServiceAccountToken".into())];
     }
     if is_set(source, "clusterTrustBundle") {
         let bundle = text(source, "clusterTrustBundle.name");
         let name = if bundle.is_empty() { text(source, "clusterTrustBundle.signerName") } else { bundle };
-        return vec![one("clusterTrustBundle.path", format!("ClusterTrustBundle \"{name}\""))];
+        return vec![file_at("clusterTrustBundle.path", format!("ClusterTrustBundle \"{name}\""))];
     }
     let parts = [("certificateChainPath", "chain"), ("keyPath", "key"), ("credentialBundlePath", "credential bundle")];
     let parts = parts.iter().map(|(field, part)| (format!("podCertificate.{field}"), part));
     let parts = parts.filter(|(path, _)| !text(source, path).is_empty());
-    parts.map(|(path, part)| one(&path, format!("PodCertificate {part}"))).collect()
+    parts.map(|(path, part)| file_at(&path, format!("PodCertificate {part}"))).collect()
 }
 
 fn find_overlaps(files: Vec<File>) -> Vec<String> {
@@ -107,9 +107,9 @@ fn find_overlaps(files: Vec<File>) -> Vec<String> {
 }
 
 /// Files at the same path, above or below it.
-fn overlapping_files<'a>(all: &'a [File], file: &'a File) -> impl Iterator<Item = &'a File> {
-    let is_below = |one: &str, other: &str| format!("{one}/").starts_with(&format!("{other}/"));
-    all.iter().filter(move |other| {
+fn overlapping_files<'a>(files: &'a [File], file: &'a File) -> impl Iterator<Item = &'a File> {
+    let is_below = |path: &str, parent: &str| format!("{path}/").starts_with(&format!("{parent}/"));
+    files.iter().filter(move |other| {
         !file.path.is_empty()
             && !other.path.is_empty()
             && (*other == file || is_below(&other.path, &file.path) || is_below(&file.path, &other.path))

@@ -19,7 +19,7 @@ const ANNOTATIONS: [(&str, &str); 3] = [
 ];
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
+const SECCOMP_MESSAGE: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
 /// Volume sources that kubelets no longer support, with their names in messages.
 const VOLUMES: [(&str, &str, &str); 9] = [
     ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
@@ -67,7 +67,7 @@ impl<'a> PodWarnings<'a> {
         self.check_duplicates();
         self.check_fractions("spec.overhead", at(self.spec, "overhead"), &["memory", "ephemeral-storage"]);
         if is_unset(self.spec, "securityContext.seccompProfile") && self.annotations.contains_key(SECCOMP_POD) {
-            self.push_annotation(SECCOMP_POD, SECCOMP);
+            self.push_annotation(SECCOMP_POD, SECCOMP_MESSAGE);
         }
         let containers = self.containers();
         for (path, container) in &containers {
@@ -151,12 +151,12 @@ impl<'a> PodWarnings<'a> {
     }
 
     fn check_duplicates(&mut self) {
-        for (list, key, what) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
+        for (list, key) in [("hostAliases", "ip"), ("imagePullSecrets", "name")] {
             let mut seen: Vec<&str> = Vec::new();
             for (index, item) in items(self.spec, list).iter().enumerate() {
                 let value = text(item, key);
                 if seen.contains(&value) {
-                    self.push(&format!("spec.{list}[{index}].{key}"), format!("duplicate {what} \"{value}\""));
+                    self.push(&format!("spec.{list}[{index}].{key}"), format!("duplicate {key} \"{value}\""));
                 }
                 seen.push(value);
             }
@@ -177,7 +177,7 @@ impl<'a> PodWarnings<'a> {
         let name = text(container, "name");
         let seccomp = format!("{SECCOMP_CONTAINER}{name}");
         if is_unset(container, "securityContext.seccompProfile") && self.annotations.contains_key(&seccomp) {
-            self.push_annotation(&seccomp, SECCOMP);
+            self.push_annotation(&seccomp, SECCOMP_MESSAGE);
         }
         let pod_profile = at(self.spec, "securityContext.appArmorProfile");
         if !self.prefix.is_empty()
@@ -220,9 +220,9 @@ impl<'a> PodWarnings<'a> {
             if !text(port, "hostIP").is_empty() && host_port(port) == 0 {
                 self.push(field, format!("hostIP set without hostPort: {}", format_port(port)));
             }
-            for (other, earlier) in &ports[..index] {
-                if let Some(how) = port_conflict(port, earlier) {
-                    self.push(field, format!("{how} port definition with {}{other}", self.prefix));
+            for (earlier_field, earlier) in &ports[..index] {
+                if let Some(conflict) = port_conflict(port, earlier) {
+                    self.push(field, format!("{conflict} port definition with {}{earlier_field}", self.prefix));
                 }
             }
         }
@@ -278,12 +278,14 @@ fn port_conflict(port: &Value, earlier: &Value) -> Option<&'static str> {
     {
         return None;
     }
-    let (address, other) = (text(port, "hostIP"), text(earlier, "hostIP"));
+    let (address, earlier_address) = (text(port, "hostIP"), text(earlier, "hostIP"));
     let (number, earlier_number) = (host_port(port), host_port(earlier));
     match () {
-        () if address == other && number == earlier_number => Some("duplicate"),
+        () if address == earlier_address && number == earlier_number => Some("duplicate"),
         () if number == 0 || earlier_number == 0 => Some("overlapping"),
-        () if number == earlier_number && (address.is_empty() != other.is_empty()) => Some("dangerously ambiguous"),
+        () if number == earlier_number && (address.is_empty() != earlier_address.is_empty()) => {
+            Some("dangerously ambiguous")
+        }
         () => None,
     }
 }

@@ -88,9 +88,9 @@ impl Authenticator {
     /// The user of a bearer token, and the matching audiences. Empty `audiences` means those of this server.
     pub async fn authenticate_token(&self, token: &str, audiences: &[String]) -> Option<(UserInfo, Vec<String>)> {
         match self.check_token(token, audiences).await {
-            Ok(found) => Some(found),
+            Ok(user_and_audiences) => Some(user_and_audiences),
             Err(reason) => {
-                tracing::debug!(reason, "bearer token refused");
+                tracing::debug!(reason, "bearer token rejected");
                 None
             }
         }
@@ -100,11 +100,13 @@ impl Authenticator {
     pub async fn check_token(&self, token: &str, audiences: &[String]) -> Result<(UserInfo, Vec<String>), String> {
         let server_audiences = self.signer.audiences();
         let accepted = if audiences.is_empty() { server_audiences } else { audiences };
-        // Static tokens, bootstrap tokens and ID tokens carry none of our audiences.
-        let common = || server_audiences.iter().filter(|a| accepted.contains(a)).cloned().collect::<Vec<String>>();
-        let accept = |user: UserInfo| match common() {
-            common if common.is_empty() => Err("invalid bearer token".to_owned()),
-            common => Ok((with_standard_groups(user), common)),
+        // Static tokens, bootstrap tokens and ID tokens name none of this server's audiences and are valid for all of them.
+        let accept = |user: UserInfo| {
+            let matching: Vec<String> = server_audiences.iter().filter(|a| accepted.contains(a)).cloned().collect();
+            match matching.is_empty() {
+                true => Err("invalid bearer token".to_owned()),
+                false => Ok((with_standard_groups(user), matching)),
+            }
         };
         if let Some(user) = self.config.tokens.get(token) {
             return accept(user.clone());

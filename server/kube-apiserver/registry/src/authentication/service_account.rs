@@ -70,9 +70,9 @@ pub(super) async fn issue(
         "namespace": account.namespace(),
         "serviceaccount": {"name": account.name(), "uid": account.uid()},
     });
-    let bound = &spec["boundObjectRef"];
-    if bound.is_object() {
-        bind_to_object(registry, account.namespace(), bound, &mut private).await?;
+    let bound_object = &spec["boundObjectRef"];
+    if bound_object.is_object() {
+        bind_to_object(registry, account.namespace(), bound_object, &mut private).await?;
     }
     let now = ctx.now.as_second();
     let claims = json!({
@@ -87,7 +87,7 @@ pub(super) async fn issue(
     metadata["creationTimestamp"] = format_time(ctx.now).into();
     Ok(json!({
         "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": metadata,
-        "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": bound},
+        "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": bound_object},
         "status": {"token": token, "expirationTimestamp": format_time(expiry)},
     }))
 }

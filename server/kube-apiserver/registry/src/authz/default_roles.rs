@@ -260,7 +260,7 @@ mod tests {
         let role = find_default("ClusterRole", "system:kube-dns");
         let binding = find_default("ClusterRoleBinding", "system:basic-user");
         let edit = find_default("ClusterRole", "edit");
-        let with = |object: &Value, pointer: &str, value: Value| {
+        let with_value = |object: &Value, pointer: &str, value: Value| {
             let mut object = object.clone();
             *object.pointer_mut(pointer).unwrap() = value;
             object
@@ -274,8 +274,8 @@ mod tests {
             (&role, role.clone(), Repair::Nothing),
             (
                 &role,
-                with(&role, "/rules", json!([rule(&["list"], &["endpoints", "services"])])),
-                Repair::Update(with(
+                with_value(&role, "/rules", json!([rule(&["list"], &["endpoints", "services"])])),
+                Repair::Update(with_value(
                     &role,
                     "/rules",
                     json!([
@@ -286,18 +286,22 @@ mod tests {
                 )),
             ),
             // Rules that cover more than the default need no repair.
-            (&role, with(&role, "/rules", json!([rule(&["*"], &["*"])])), Repair::Nothing),
+            (&role, with_value(&role, "/rules", json!([rule(&["*"], &["*"])])), Repair::Nothing),
             // Automatic updates are disabled by annotation.
-            (&role, with(&with(&role, "/rules", json!([])), "/metadata/annotations", no_autoupdate), Repair::Nothing),
-            (&role, with(&role, "/metadata/labels", json!({})), Repair::Update(role.clone())),
+            (
+                &role,
+                with_value(&with_value(&role, "/rules", json!([])), "/metadata/annotations", no_autoupdate),
+                Repair::Nothing,
+            ),
+            (&role, with_value(&role, "/metadata/labels", json!({})), Repair::Update(role.clone())),
             (
                 &binding,
-                with(&binding, "/subjects", json!([account])),
-                Repair::Update(with(&binding, "/subjects", json!([account, group]))),
+                with_value(&binding, "/subjects", json!([account])),
+                Repair::Update(with_value(&binding, "/subjects", json!([account, group]))),
             ),
-            (&binding, with(&binding, "/roleRef/name", json!("view")), Repair::Recreate),
+            (&binding, with_value(&binding, "/roleRef/name", json!("view")), Repair::Recreate),
             // Rules collected by aggregation are not compared with the default.
-            (&edit, with(&edit, "/rules", json!([rule(&["get"], &["pods"])])), Repair::Nothing),
+            (&edit, with_value(&edit, "/rules", json!([rule(&["get"], &["pods"])])), Repair::Nothing),
         ];
         for (default, existing, expected) in cases {
             assert_eq!(plan_repair(&existing, default), expected, "{existing}");

@@ -150,16 +150,16 @@ fn forbidden_error(a: &Attributes<'_>, object: &Value, reason: &str) -> ApiError
 
 /// `IsOnlyMutatingGCFields`: true if only fields that concern the garbage collector change.
 fn changes_only_gc_fields(old: &Value, new: &Value) -> bool {
-    let rest = |object: &Value| {
-        let mut rest = object.clone();
-        if let Some(fields) = rest.as_object_mut() {
+    let without_gc_fields = |object: &Value| {
+        let mut remaining = object.clone();
+        if let Some(fields) = remaining.as_object_mut() {
             fields.retain(|key, _| !matches!(key.as_str(), "apiVersion" | "kind"));
         }
         let gc_fields = ["ownerReferences", "finalizers", "selfLink", "managedFields"];
-        rest.metadata_mut().retain(|key, _| !gc_fields.contains(&key.as_str()));
-        rest
+        remaining.metadata_mut().retain(|key, _| !gc_fields.contains(&key.as_str()));
+        remaining
     };
-    is_equal_or_empty(&rest(old), &rest(new))
+    is_equal_or_empty(&without_gc_fields(old), &without_gc_fields(new))
 }
 
 /// Equality in which empty values equal absent ones.

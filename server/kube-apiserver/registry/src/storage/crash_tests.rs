@@ -21,14 +21,16 @@ use crate::error::{Error, Result};
 const RETAINED_CHANGES: usize = 6;
 /// Log pages per checkpoint: few, so that checkpoints are frequent.
 const CHECKPOINT_PAGES: u32 = 6;
+/// Expected revision in updates and deletions of absent objects, which fail with any revision.
+const ABSENT_REVISION: Revision = 7;
 const SECTOR_BYTES: usize = 512;
 /// Size of the log header, which is flushed before the following data when it changes.
 const LOG_HEADER_BYTES: usize = 32;
 
 #[derive(Debug, Clone)]
 enum Operation {
-    /// Creates, updates and deletes in one group, each based on the current state of its object or on an outdated
-    /// one.
+    /// Creates, updates and deletes in one group: number of the object, edit, and true if the edit is based on an
+    /// outdated state of the object.
     Write(Vec<(usize, Edit, bool)>),
     /// Compaction of the history up to a revision.
     Compact(Index),
@@ -154,9 +156,9 @@ struct FileChanges<'a> {
 }
 
 impl<'a> FileChanges<'a> {
-    fn new(before: &'a Files, after: &'a Files, stopped: bool) -> Self {
-        let log = if stopped { Vec::new() } else { changed_positions(&before.log, &after.log) };
-        let complete_log = if stopped { &before.log } else { &after.log };
+    fn new(before: &'a Files, after: &'a Files, is_stop: bool) -> Self {
+        let log = if is_stop { Vec::new() } else { changed_positions(&before.log, &after.log) };
+        let complete_log = if is_stop { &before.log } else { &after.log };
         Self { before, after, log, main: changed_positions(&before.main, &after.main), complete_log }
     }
 
@@ -183,9 +185,9 @@ impl<'a> FileChanges<'a> {
     /// Files after a power failure that follows this number of flushes.
     fn after_power_failure(&self, flushes: usize, seed: u64) -> Files {
         let (before, after) = (self.before, self.after);
-        let restarted = before.log.get(..LOG_HEADER_BYTES) != after.log.get(..LOG_HEADER_BYTES);
+        let is_log_restarted = before.log.get(..LOG_HEADER_BYTES) != after.log.get(..LOG_HEADER_BYTES);
         match flushes {
-            0 if !self.log.is_empty() && restarted => {
+            0 if !self.log.is_empty() && is_log_restarted => {
                 Files { main: before.main.clone(), log: overwrite_prefix(&before.log, &after.log, LOG_HEADER_BYTES) }
             }
             0 | 1 if !self.log.is_empty() => Files {
@@ -223,7 +225,7 @@ async fn open(directory: &Path) -> Store {
 }
 
 /// The model after a restart: the history is kept in memory only, so it is empty.
-fn restarted(model: &Model) -> Model {
+fn restart_model(model: &Model) -> Model {
     let (revision, now) = (model.revision(), model.current().clone());
     Model { states: BTreeMap::from([(revision, now)]), changes: Vec::new(), compacted: revision }
 }
@@ -257,13 +259,13 @@ impl Run {
     async fn write(&mut self, parts: &[(usize, Edit, bool)]) {
         let mut expected = Vec::new();
         let mut writes = Vec::new();
-        for (object, edit, stale) in parts {
-            let current = self.model.current().get(&key(*object)).map_or(7, |(revision, _)| *revision);
-            let present = Precondition::Revision(if *stale { current - 1 } else { current });
+        for (object, edit, is_outdated) in parts {
+            let current = self.model.current().get(&key(*object)).map_or(ABSENT_REVISION, |(revision, _)| *revision);
+            let based_on = Precondition::Revision(if *is_outdated { current - 1 } else { current });
             let (precondition, payload) = match edit {
                 Edit::Create(payload) => (Precondition::Absent, Some(*payload)),
-                Edit::Update(payload) => (present, Some(*payload)),
-                Edit::Delete => (present, None),
+                Edit::Update(payload) => (based_on, Some(*payload)),
+                Edit::Delete => (based_on, None),
             };
             expected.push(self.model.write(&key(*object), precondition, payload));
             writes.push(Write { table: table(), key: key(*object), precondition, body: payload.map(body) });
@@ -287,16 +289,16 @@ impl Run {
     /// Crashes during an operation and recovers. The model takes over the recovered state, which must be the state
     /// before or after the operation, and the latter if all writes were acknowledged.
     async fn crash(&mut self, operation: &Operation, survivor: &Survivor) {
-        let before = (Files::read(self.directory.path()), self.model.clone());
-        let stopped = self.execute(operation).await;
-        let after = Files::read(self.directory.path());
-        let files = FileChanges::new(&before.0, &after, stopped).surviving_files(survivor);
+        let (files_before, model_before) = (Files::read(self.directory.path()), self.model.clone());
+        let is_stop = self.execute(operation).await;
+        let files_after = Files::read(self.directory.path());
+        let files = FileChanges::new(&files_before, &files_after, is_stop).surviving_files(survivor);
         let directory = tempfile::tempdir().unwrap();
         files.write(directory.path());
         let store = open(directory.path()).await;
         let recovered = store.revision();
-        let is_complete = files == after;
-        let model = if recovered == self.model.revision() { self.model.clone() } else { before.1 };
+        let is_complete = files == files_after;
+        let model = if recovered == self.model.revision() { self.model.clone() } else { model_before };
         assert!(
             !is_complete || recovered == self.model.revision(),
             "revision {recovered} was recovered, although all writes of the operation had reached the files"
@@ -307,7 +309,7 @@ impl Run {
             self.acknowledged
         );
         self.store.close().await.unwrap();
-        (self.directory, self.store, self.model) = (directory, store, restarted(&model));
+        (self.directory, self.store, self.model) = (directory, store, restart_model(&model));
         self.assert_matches_model();
         // Watches from revisions before this start are either up to date or expired.
         let watcher = self.store.watch(&table(), self.acknowledged);
@@ -320,7 +322,7 @@ impl Run {
             Step::Do(operation) => {
                 if self.execute(operation).await {
                     self.store = open(self.directory.path()).await;
-                    self.model = restarted(&self.model);
+                    self.model = restart_model(&self.model);
                 }
                 self.acknowledged = self.model.revision();
             }
@@ -335,12 +337,12 @@ impl Run {
     async fn watch(&self, index: &Index) -> Result<()> {
         let since = self.some_revision(index);
         let expected: Vec<_> = self.model.changes.iter().filter(|(revision, ..)| *revision > since).cloned().collect();
-        let compacted = since < self.model.compacted || expected.len() > RETAINED_CHANGES;
+        let is_compacted = since < self.model.compacted || expected.len() > RETAINED_CHANGES;
         let mut watcher = match self.store.watch(&table(), since) {
-            Err(Error::Expired { .. }) if compacted => return Ok(()),
+            Err(Error::Expired { .. }) if is_compacted => return Ok(()),
             watcher => watcher?,
         };
-        assert!(!compacted, "revision {since} has been compacted, but the watch did not expire");
+        assert!(!is_compacted, "revision {since} has been compacted, but the watch did not expire");
         let mut seen = Vec::new();
         while seen.len() < expected.len() {
             seen.extend(watcher.next().await?.iter().map(|change| (change.revision, change.kind, change.key.clone())));

@@ -95,7 +95,7 @@ impl SqliteJournal {
             }
             LAYOUT_VERSION => {}
             newer => {
-                return Err(Error::NewerData { path: directory.to_owned(), found: newer, known: LAYOUT_VERSION });
+                return Err(Error::NewerData { path: directory.to_owned(), found: newer, supported: LAYOUT_VERSION });
             }
         }
         Ok(Self { connection, _lock: lock })

@@ -177,7 +177,7 @@ async fn bound_policies_mutate_writes() {
         }
         policy
     };
-    let bound = |name: &str, extra_fields: Value| {
+    let mutating_binding = |name: &str, extra_fields: Value| {
         let mut binding = json!({"metadata": {"name": name}, "spec": {"policyName": name}});
         for (key, value) in extra_fields.as_object().unwrap() {
             binding["spec"][key] = value.clone();
@@ -189,7 +189,7 @@ async fn bound_policies_mutate_writes() {
     let objects = [
         (CONFIG_MAPS, json!({"metadata": {"name": "team"}, "data": {"name": "blue"}})),
         (MUTATING, mutating("a-counts", json!([count]), json!({"reinvocationPolicy": "IfNeeded"}))),
-        (MUTATING_BINDINGS, bound("a-counts", json!({}))),
+        (MUTATING_BINDINGS, mutating_binding("a-counts", json!({}))),
         (
             MUTATING,
             mutating(
@@ -198,7 +198,10 @@ async fn bound_policies_mutate_writes() {
                 json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}),
             ),
         ),
-        (MUTATING_BINDINGS, bound("b-team", json!({"paramRef": {"name": "team", "parameterNotFoundAction": "Deny"}}))),
+        (
+            MUTATING_BINDINGS,
+            mutating_binding("b-team", json!({"paramRef": {"name": "team", "parameterNotFoundAction": "Deny"}})),
+        ),
         (
             MUTATING,
             mutating(
@@ -212,7 +215,7 @@ async fn bound_policies_mutate_writes() {
                 }),
             ),
         ),
-        (MUTATING_BINDINGS, bound("c-patches", json!({}))),
+        (MUTATING_BINDINGS, mutating_binding("c-patches", json!({}))),
     ];
     for (path, object) in objects {
         let (code, _, response) = send(&service, "POST", path, &object).await;
@@ -232,7 +235,7 @@ async fn bound_policies_mutate_writes() {
         let object = mutating(name, broken.clone(), json!({"failurePolicy": failure_policy}));
         send(&service, "DELETE", &format!("{MUTATING}/{name}"), &Value::Null).await;
         assert_eq!(send(&service, "POST", MUTATING, &object).await.0, 201);
-        send(&service, "POST", MUTATING_BINDINGS, &bound(name, json!({}))).await;
+        send(&service, "POST", MUTATING_BINDINGS, &mutating_binding(name, json!({}))).await;
         let (actual, _, response) = send(
             &service,
             "POST",

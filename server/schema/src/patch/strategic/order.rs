@@ -92,27 +92,27 @@ fn check_order(patch: &[Value], element_order: &[Value], key: Option<&str>) -> A
         }
         None => Ok(left == right),
     };
-    let mut rest = patch;
+    let mut remaining = patch;
     let not_deleted: Vec<Value>;
     if key.is_some() {
         if let Some(other) = patch.iter().find(|item| !item.is_object()) {
             return Err(type_error(GO_MAP, other));
         }
         not_deleted = patch.iter().filter(|item| !is_deletion(item)).cloned().collect();
-        rest = &not_deleted;
+        remaining = &not_deleted;
     }
     let mut order = element_order;
-    while let ([item, after @ ..], [next, later @ ..]) = (rest, order) {
+    while let ([item, after @ ..], [next, later @ ..]) = (remaining, order) {
         if item.get(PATCH).is_some() {
-            rest = after;
+            remaining = after;
             continue;
         }
         if is_same(item, next)? {
-            rest = after;
+            remaining = after;
         }
         order = later;
     }
-    if rest.is_empty() {
+    if remaining.is_empty() {
         return Ok(());
     }
     let (patch, element_order) = (print_list(patch), print_list(element_order));

@@ -1,4 +1,4 @@
-//! Lines of benchmarks, and the outcome of a row.
+//! Measurements that benchmarks print, and the outcome of a row of the report.
 
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ pub(in super::super) fn find<'a>(measurements: &'a [Measurement], name: &str) ->
     measurements.iter().rev().find(|measurement| measurement.name == name)
 }
 
-/// Result of a row.
+/// Outcome of a row of the report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "status")]
 pub(super) enum Outcome {
@@ -41,7 +41,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Compares the line of a row with its target.
+    /// Compares the measurement named `line` with its target.
     pub(super) fn compare(measurements: &[Measurement], line: &str, target: Target) -> Self {
         let missing = |line: &str| Self::Failed { error: format!("the benchmark did not print {line}") };
         let Some(Measurement { value, unit, .. }) = find(measurements, line).cloned() else { return missing(line) };

@@ -139,16 +139,15 @@ pub(super) fn describe_binding(sheet: &mut Sheet, binding: &Value) {
     sheet.add_field_if_set(0, "Affinity Term", &status["schedulerObservingAffinityName"]);
     add_clusters(sheet, binding);
     add_evictions(sheet, spec);
-    let parent = |parent_binding: &Value| {
+    let format_parent = |parent_binding: &Value| {
         format!(
-            "{}/{} in {}",
+            "{}/{} in {} clusters",
             or_none(&parent_binding["namespace"]),
             to_text(&parent_binding["name"]),
             list(&parent_binding["clusters"]).len()
         )
     };
-    let parents: Vec<String> =
-        list(&spec["requiredBy"]).iter().map(|parent_binding| parent(parent_binding) + " clusters").collect();
+    let parents: Vec<String> = list(&spec["requiredBy"]).iter().map(format_parent).collect();
     if !parents.is_empty() {
         sheet.add_list(0, "Required By", &parents);
     }
@@ -202,8 +201,8 @@ pub(super) fn describe_work(sheet: &mut Sheet, work: &Value) {
     let (spec, status) = (&work["spec"], &work["status"]);
     add_labels_and_annotations(sheet, work);
     add_creation_timestamp(sheet, work);
-    let space = work["metadata"]["namespace"].as_str().unwrap_or_default();
-    sheet.add_field(0, "Goes To", crowsnest_api::names::cluster_of_execution_namespace(space).unwrap_or(NONE));
+    let namespace = work["metadata"]["namespace"].as_str().unwrap_or_default();
+    sheet.add_field(0, "Cluster", crowsnest_api::names::cluster_of_execution_namespace(namespace).unwrap_or(NONE));
     sheet.add_field_if_set(0, "Suspend Dispatching", &spec["suspendDispatching"]);
     sheet.add_field_if_set(0, "Preserve Resources On Deletion", &spec["preserveResourcesOnDeletion"]);
     let row = |(at, manifest): (usize, &Value)| {
