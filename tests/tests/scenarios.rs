@@ -1,12 +1,12 @@
-//! The recorded scenarios of `conformance/fleet` with the standard deployment: a control plane in its own process,
+//! The recorded scenarios of the suite `fleet` (`.ci/conformance`) with the standard deployment: a control plane in its own process,
 //! three replicas of `crowsnest serve` on one Postgres behind one address, and members in their own processes, while
 //! the replicas are killed in turn and restarted.
 //!
 //! `CROWSNEST_FLEET_ONLY` selects scenarios (comma-separated, with `*`; the default is a selection for CI, `*` the full
 //! test), `CROWSNEST_FLEET_TIER` the tier, and `CROWSNEST_FLEET_KILL` the seconds between the recovery of a killed replica
-//! and the next kill (0: no kills). `.ci/conformance fleet-serve` runs all of them. Scenarios that need all replicas are
-//! listed in `.ci/fleet-serve-undisturbed`, with the reason: they run again after the last kill, and that result
-//! counts.
+//! and the next kill (0: no kills); the first kill follows the first verdict. `.ci/conformance fleet-serve` runs all scenarios.
+//! Scenarios that need all replicas are listed in `.ci/fleet-serve-undisturbed`, with the reason: they run again after the
+//! last kill, and that result counts.
 
 #![expect(clippy::print_stderr, reason = "verdicts are printed when they are known")]
 
@@ -16,7 +16,7 @@ mod suite;
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::wait_for;
@@ -46,18 +46,17 @@ fn scenarios_pass_while_replicas_are_killed() -> Result<()> {
     let Some(suite) = Suite::find(&only, tier)? else { return Ok(()) };
     let Some(mut deployment) = Deployment::start()? else { return Ok(()) };
     let kubeconfigs = deployment.kubeconfigs.clone();
-    let (end, ended) = mpsc::channel::<()>();
+    let (progress_sender, progress) = mpsc::channel();
     let target = &mut deployment;
     let (mut verdicts, kills) = thread::scope(|scope| {
-        let killing = scope.spawn(move || kill_in_turn(target, kill_interval, &ended));
-        let verdicts = suite.check(&kubeconfigs, &suite.only);
-        drop(end);
-        let kills = killing.join().map_err(|_| anyhow::anyhow!("the killing thread panicked"))?;
+        let kill_thread = scope.spawn(move || kill_in_turn(target, kill_interval, &progress));
+        let verdicts = suite.check(&kubeconfigs, &suite.only, Some(progress_sender));
+        let kills = kill_thread.join().map_err(|_| anyhow::anyhow!("the thread that kills replicas panicked"))?;
         anyhow::Ok((verdicts?, kills?))
     })?;
     let undisturbed = verdicts.undisturbed_names();
     if !undisturbed.is_empty() {
-        verdicts.extend(suite.check(&kubeconfigs, &undisturbed.join(","))?);
+        verdicts.extend(suite.check(&kubeconfigs, &undisturbed.join(","), None)?);
     }
     eprintln!(
         "{} passed, {} failed, replicas killed {kills} times",
@@ -70,22 +69,33 @@ fn scenarios_pass_while_replicas_are_killed() -> Result<()> {
     Ok(())
 }
 
-/// Kills replicas until the receiver is dropped; returns the number of kills. Waits until a killed replica is ready
-/// again, and `interval` seconds more, so that a slow machine also has times without an outage.
-fn kill_in_turn(deployment: &mut Deployment, interval: u64, ended: &mpsc::Receiver<()>) -> Result<usize> {
+/// Kills replicas from the first verdict until the sender of verdicts is dropped; returns the number of kills. Waits until
+/// a killed replica is ready again, and `interval` seconds more, so that a slow machine also has times without an outage.
+fn kill_in_turn(deployment: &mut Deployment, interval: u64, progress: &mpsc::Receiver<()>) -> Result<usize> {
     let mut kills = 0;
-    if interval == 0 {
-        return Ok(kills);
-    }
-    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_secs(interval)) {
+    let mut has_more = interval > 0 && progress.recv().is_ok();
+    while has_more {
         let at = kills % deployment.replicas.len();
         let replica = &mut deployment.replicas[at];
         eprintln!("killed: {}", replica.name);
         replica.kill()?;
+        kills += 1;
         replica.restart()?;
         wait_for(&format!("replica {} to be ready", replica.name), || replica.is_ready())
             .with_context(|| replica.log())?;
-        kills += 1;
+        has_more = continue_for(Duration::from_secs(interval), progress);
     }
     Ok(kills)
+}
+
+/// Waits for this time; false if the sender of verdicts is dropped meanwhile.
+fn continue_for(interval: Duration, progress: &mpsc::Receiver<()>) -> bool {
+    let end = Instant::now() + interval;
+    loop {
+        match progress.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+    }
 }

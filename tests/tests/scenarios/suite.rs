@@ -5,6 +5,7 @@ use std::env;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::Sender;
 
 use anyhow::{Context, Result, bail};
 use crowsnest_tests::in_ci;
@@ -72,8 +73,8 @@ impl Suite {
         Ok(None)
     }
 
-    /// Runs the scenarios whose names match `only` and prints the runner's output.
-    pub fn check(&self, kubeconfigs: &Path, only: &str) -> Result<Verdicts> {
+    /// Runs the scenarios whose names match `only` and prints the runner's output. Sends a message for each verdict.
+    pub fn check(&self, kubeconfigs: &Path, only: &str, progress: Option<Sender<()>>) -> Result<Verdicts> {
         let mut runner = Command::new("python3")
             .arg(&self.runner)
             .args(["check", "--only", only, "--jobs", JOBS, "--tier", &self.tier.to_string(), "--kubeconfigs"])
@@ -90,6 +91,10 @@ impl Suite {
             eprintln!("{line}");
             if let Some((name, passed)) = parse_verdict(&line) {
                 verdicts.0.insert(name.to_owned(), passed);
+                if let Some(progress) = &progress {
+                    // An error has ended the receiver, which returns it.
+                    progress.send(()).ok();
+                }
             }
         }
         match runner.wait()?.code() {
