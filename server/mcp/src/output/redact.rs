@@ -20,7 +20,7 @@ const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-config
 const DATA_FIELDS: [&str; 3] = ["data", "stringData", "binaryData"];
 
 /// Endings of the names of lists of pairs of a name and a value that often are secrets.
-const LISTS_OF_PAIRS: [&str; 3] = ["env", "envvars", "headers"];
+const LISTS_OF_PAIRS: [&str; 5] = ["env", "envvars", "headers", "params", "parameters"];
 
 /// Field of a Work with its manifests.
 const MANIFESTS_FIELD: &str = "manifests";
@@ -127,7 +127,7 @@ impl<'p> Position<'p> {
         self.is_secret && self.is_data
     }
 
-    /// True for the value of an environment variable or a header whose name is unknown.
+    /// True for the value of an environment variable, a header or a parameter whose name is unknown.
     fn is_unnamed_variable(self) -> bool {
         let is_list_of_pairs = || {
             let parent = self.parent.to_ascii_lowercase();
@@ -315,6 +315,8 @@ mod tests {
     #[case::whole_variable("Deployment", "/spec/template/spec/containers/0/env/0", json!({"name": "PASSWORD", "value": "x"}), r#"{"name":"PASSWORD","value":"[redacted]"}"#)]
     #[case::header("Pod", "/spec/containers/0/livenessProbe/httpGet/httpHeaders/0/value", json!("x"), REDACTED)]
     #[case::variables_of_a_chart("App", ".spec.extraEnvVars.value", json!("x"), REDACTED)]
+    #[case::parameters("Task", ".spec.params.value", json!("x"), REDACTED)]
+    #[case::parameter_pointer("Workflow", "/spec/arguments/parameters/0/value", json!("x"), REDACTED)]
     #[case::environment("Stage", ".spec.environment.value", json!("x"), "x")]
     #[case::annotations("Deployment", "/metadata/annotations", json!({LAST_APPLIED_ANNOTATION: "{}", "a": "b"}), r#"{"a":"b"}"#)]
     #[case::last_applied("Deployment", "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration", json!("{}"), REDACTED)]
