@@ -4,7 +4,7 @@ use super::collector::Collector;
 use super::discovery_expectations::DiscoveryExpectations;
 use super::{Scope, Shared, discovery};
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_members::Connection;
+use crowsnest_members::{Connection, MemberChange};
 use crowsnest_store::{CollectionKey, Epoch};
 use kube::Client;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -98,7 +98,7 @@ impl Supervisor {
                     Err(_) => break,
                 },
                 change = members.next() => match change {
-                    Some(_) => true,
+                    Some(change) => self.changes_connection(&change),
                     None => break,
                 },
                 changes = tail.next() => match changes {
@@ -119,6 +119,17 @@ impl Supervisor {
         }
         self.tasks.shutdown().await;
         Ok(())
+    }
+
+    /// True if a member joined, left, or has another connection. The status of a Cluster, which does not concern collectors,
+    /// changes as often as the pods of the cluster.
+    fn changes_connection(&self, change: &MemberChange) -> bool {
+        let MemberChange::Changed(member) = change else { return true };
+        match (member.connection(), self.discovery_tasks.get(member.name())) {
+            (Ok(current), Some(task)) => !task.connection.is_same(&TaskConnection::Member(Arc::clone(current))),
+            // The reason may be another one.
+            (Err(_), _) | (Ok(_), None) => true,
+        }
     }
 
     /// Passes changes of definitions to the discovery tasks, because they announce new kinds.
@@ -174,9 +185,10 @@ impl Supervisor {
         self.start_discovery_tasks(&sources);
         self.load_claimed_scopes();
         let mut interest_keys = BTreeSet::new();
+        let mut interests = self.shared.interests.by_cluster(sources.keys());
         for (cluster, source) in &sources {
             let epoch = self.shared.claims.epoch_of(cluster);
-            for (resource, interest) in self.shared.interests.by_resource(cluster) {
+            for (resource, interest) in interests.remove(cluster).unwrap_or_default() {
                 let key = CollectionKey::new(cluster.clone(), resource);
                 interest_keys.insert(key.clone());
                 match (source, epoch) {

@@ -157,23 +157,26 @@ impl Interests {
         InterestGuard { id, inner: Arc::clone(&self.inner) }
     }
 
-    /// The resources to collect from this cluster, each with the union of the interests in it.
-    pub fn by_resource(&self, cluster: &ClusterName) -> BTreeMap<Gvr, MergedInterest> {
-        let declared = self.inner.declared.lock();
-        let mut merged: BTreeMap<Gvr, MergedInterest> = BTreeMap::new();
-        for interest in declared.interests.values().filter(|interest| interest.clusters.contains(cluster)) {
-            match merged.get_mut(&interest.resource) {
-                Some(entry) => {
-                    let before = std::mem::replace(&mut entry.namespaces, Namespaces::All);
-                    entry.namespaces = before.union(&interest.namespaces);
-                    entry.reasons.insert(interest.reason.clone());
-                }
-                None => {
-                    let entry = MergedInterest {
-                        namespaces: interest.namespaces.clone(),
-                        reasons: BTreeSet::from([interest.reason.clone()]),
-                    };
-                    merged.insert(interest.resource.clone(), entry);
+    /// The resources to collect from each of these clusters, each with the union of the interests in it. Visits each
+    /// interest once: a large fleet has thousands, most of them in one cluster.
+    pub fn by_cluster<'c>(
+        &self,
+        clusters: impl IntoIterator<Item = &'c ClusterName>,
+    ) -> BTreeMap<&'c ClusterName, BTreeMap<Gvr, MergedInterest>> {
+        let mut merged: BTreeMap<&ClusterName, BTreeMap<Gvr, MergedInterest>> =
+            clusters.into_iter().map(|cluster| (cluster, BTreeMap::new())).collect();
+        for interest in self.inner.declared.lock().interests.values() {
+            match &interest.clusters {
+                Clusters::All => merged
+                    .iter_mut()
+                    .filter(|(cluster, _)| !cluster.is_control_plane())
+                    .for_each(|(_, resources)| merge(resources, interest)),
+                Clusters::Names(names) => {
+                    for name in names {
+                        if let Some(resources) = merged.get_mut(name) {
+                            merge(resources, interest);
+                        }
+                    }
                 }
             }
         }
@@ -191,9 +194,27 @@ impl Interests {
         self.inner.version.send_modify(|version| *version += 1);
     }
 
-    /// Counter of changes. After an increment, receivers read [`Interests::by_resource`].
+    /// Counter of changes. After an increment, receivers read [`Interests::by_cluster`].
     pub fn version(&self) -> watch::Receiver<u64> {
         self.inner.version.subscribe()
+    }
+}
+
+/// Adds an interest to the union of those in its resource.
+fn merge(resources: &mut BTreeMap<Gvr, MergedInterest>, interest: &Interest) {
+    match resources.get_mut(&interest.resource) {
+        Some(merged) => {
+            let before = std::mem::replace(&mut merged.namespaces, Namespaces::All);
+            merged.namespaces = before.union(&interest.namespaces);
+            merged.reasons.insert(interest.reason.clone());
+        }
+        None => {
+            let merged = MergedInterest {
+                namespaces: interest.namespaces.clone(),
+                reasons: BTreeSet::from([interest.reason.clone()]),
+            };
+            resources.insert(interest.resource.clone(), merged);
+        }
     }
 }
 
@@ -219,21 +240,45 @@ mod tests {
     fn an_interest_ends_when_its_guard_is_dropped() {
         let interests = Interests::default();
         let cluster = ClusterName::parse("member1").unwrap();
-        let pods = Gvr::new("", "v1", "pods");
+        let (control_plane, pods) = (ClusterName::control_plane(), Gvr::new("", "v1", "pods"));
+        let by_resource = |cluster| interests.by_cluster([cluster]).remove(cluster).unwrap();
         let declare = |namespaces, reason| {
             interests.declare(Interest { clusters: Clusters::All, resource: pods.clone(), namespaces, reason })
         };
         let narrow = declare(Namespaces::Names(BTreeSet::from(["a".to_owned()])), InterestReason::Search);
         let other = declare(Namespaces::Names(BTreeSet::from(["b".to_owned()])), InterestReason::Authorization);
-        let both = interests.by_resource(&cluster);
+        let both = by_resource(&cluster);
         assert_eq!(both[&pods].namespaces, Namespaces::Names(BTreeSet::from(["a".to_owned(), "b".to_owned()])));
         assert_eq!(both[&pods].reasons.len(), 2);
         let wide = declare(Namespaces::All, InterestReason::Controller("status"));
-        assert_eq!(interests.by_resource(&cluster)[&pods].namespaces, Namespaces::All);
-        assert!(interests.by_resource(&ClusterName::control_plane()).is_empty());
+        assert_eq!(by_resource(&cluster)[&pods].namespaces, Namespaces::All);
+        assert!(by_resource(&control_plane).is_empty());
         drop((narrow, wide));
-        assert_eq!(interests.by_resource(&cluster)[&pods].reasons, BTreeSet::from([InterestReason::Authorization]));
+        assert_eq!(by_resource(&cluster)[&pods].reasons, BTreeSet::from([InterestReason::Authorization]));
         drop(other);
-        assert!(interests.by_resource(&cluster).is_empty());
+        assert!(by_resource(&cluster).is_empty());
+    }
+
+    #[test]
+    fn clusters_have_the_interests_that_name_them_and_members_those_in_all() {
+        let interests = Interests::default();
+        let cluster = |name| ClusterName::parse(name).unwrap();
+        let (first, second, control_plane) = (cluster("member1"), cluster("member2"), ClusterName::control_plane());
+        let declare = |clusters, resource| {
+            let reason = InterestReason::Search;
+            let resource = Gvr::new("", "v1", resource);
+            interests.declare(Interest { clusters, resource, namespaces: Namespaces::All, reason })
+        };
+        let _guards = [
+            declare(Clusters::All, "pods"),
+            declare(Clusters::one(first.clone()), "secrets"),
+            declare(Clusters::Names([first.clone(), control_plane.clone()].into()), "nodes"),
+            declare(Clusters::one(cluster("another")), "services"),
+        ];
+        let by_cluster = interests.by_cluster([&first, &second, &control_plane]);
+        let resources = |cluster| by_cluster[cluster].keys().map(|gvr| &*gvr.resource).collect::<Vec<_>>();
+        assert_eq!(resources(&first), ["nodes", "pods", "secrets"]);
+        assert_eq!(resources(&second), ["pods"]);
+        assert_eq!(resources(&control_plane), ["nodes"]);
     }
 }
