@@ -152,9 +152,9 @@ impl Error {
         self.code() == Some(422)
     }
 
-    /// True if the failure is reported in an Event of the object. Conflicts, unmet preconditions and writes after the
-    /// loss of leadership are not.
-    pub fn is_reported(&self) -> bool {
+    /// True if an Event of the object must report the failure. Conflicts, unmet preconditions and writes after the loss
+    /// of leadership are not reported.
+    pub fn needs_event(&self) -> bool {
         !self.is_conflict() && !self.is_waiting() && !matches!(self, Error::Fenced(_))
     }
 

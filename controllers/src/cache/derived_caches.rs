@@ -1,5 +1,5 @@
-//! Caches derived from cached objects and shared by controllers: placements of bindings, and capacity of members. They
-//! are updated before controllers are notified of a change.
+//! Caches derived from cached objects and shared by controllers: placements of bindings, keys of the bindings whose
+//! name has a hash suffix, and capacity of members. They are updated before controllers are notified of a change.
 
 use crowsnest_apimachinery::unstructured;
 use std::collections::HashSet;

@@ -116,7 +116,7 @@ pub struct ControllerMetrics {
     pub cron_rule: Durations,
     pub autoscaling: AutoscalingMetrics,
     pub operations: OperationMetrics,
-    pub attempts: SchedulingMetrics,
+    pub scheduling: SchedulingMetrics,
 }
 
 impl ControllerMetrics {
@@ -141,7 +141,7 @@ impl ControllerMetrics {
             cron_rule: Durations::new(),
             autoscaling: AutoscalingMetrics::new(),
             operations: OperationMetrics::default(),
-            attempts: SchedulingMetrics::new(),
+            scheduling: SchedulingMetrics::new(),
         };
         metrics.register(ClusterCollector(fleet));
         metrics
@@ -178,7 +178,7 @@ impl ControllerMetrics {
         registry.register(name, help, self.preemptions.family.clone());
         registry.register_collector(Box::new(self.operations.clone()));
         self.autoscaling.register(&mut registry);
-        self.attempts.register(&mut registry);
+        self.scheduling.register(&mut registry);
     }
 
     /// Registers the metrics of work queues.

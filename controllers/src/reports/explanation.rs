@@ -228,11 +228,11 @@ pub(super) fn parent_reference(snapshot: &BindingSnapshot) -> ObjectReference {
     ObjectReference::new("work.karmada.io/v1alpha2", kind, &snapshot.namespace, &snapshot.name)
 }
 
-/// The priority of a binding. Plans do not depend on it.
+/// The priority in an existing binding. Explanations and plans keep it, instead of reading the policy's PriorityClass.
 pub(super) fn priority_of(binding: Option<&Value>) -> Option<i32> {
     let priority =
         binding.and_then(|binding| unstructured::integer(binding, &["spec", "schedulePriority", "priority"]));
-    // A priority of 0 is omitted.
+    // A binding with the priority 0 has the field `schedulePriority`, but not the field `priority` in it.
     let has_priority =
         binding.is_some_and(|binding| unstructured::at(binding, &["spec", "schedulePriority"]).is_some());
     priority.and_then(|priority| i32::try_from(priority).ok()).or(has_priority.then_some(0))

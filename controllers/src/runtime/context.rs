@@ -177,6 +177,7 @@ pub struct Context {
     pub metrics: ControllerMetrics,
     /// Recorded placements of bindings.
     pub placements: Placements,
+    /// Bindings whose name has a hash suffix, because another object's binding has their default name.
     pub hash_suffixed_bindings: HashSuffixedBindings,
     /// Serializes writes of bindings by namespace.
     pub(crate) quota_locks: KeyedMutex,

@@ -301,7 +301,7 @@ mod tests {
         }
         let objects = DynamicClient::with_fence(client, fence).with_response_timeout(Duration::from_millis(20));
         let error = send_request(objects, method.clone()).await.expect_err("no response");
-        assert!(error.is_timeout() && error.has_unknown_outcome() && error.is_reported(), "{error}");
+        assert!(error.is_timeout() && error.has_unknown_outcome() && error.needs_event(), "{error}");
         let path = match method {
             Method::GET => "/apis/example.com/v1/namespaces/a/things/b",
             _ => "/apis/example.com/v1/namespaces/a/things",
@@ -328,7 +328,7 @@ mod tests {
         let (tunnels, requests) = (Tunnels::default(), RequestCounters::default());
         let member = Connection::open(spec, Duration::ZERO, &tunnels, &requests, rules).unwrap();
         let error = send_request(DynamicClient::new(member.client()), Method::GET).await.expect_err("no connection");
-        assert!(error.is_timeout() && error.is_reported(), "{error}");
+        assert!(error.is_timeout() && error.needs_event(), "{error}");
         let discovery = crowsnest_members::discovery::discover(&member.client()).await.map_err(Error::from);
         assert!(discovery.is_err_and(|error| error.is_timeout()));
     }

@@ -27,15 +27,17 @@ fn resource_of(object: &Value) -> Resource {
     Resource::builtin(group, version, &plural, kind, object.pointer("/metadata/namespace").is_some())
 }
 
-/// Tables with writes between two points in time.
-fn written_tables<'a>(before: &'a Tables, after: &'a Tables) -> Vec<&'a String> {
-    after.iter().filter(|(table, version)| before.get(*table) != Some(*version)).map(|(table, _)| table).collect()
+/// Resources with writes between two points in time.
+fn written_resources<'a>(before: &'a LastWrites, after: &'a LastWrites) -> Vec<&'a String> {
+    let is_written = |(resource, revision): &(&String, &u64)| before.get(*resource) != Some(*revision);
+    after.iter().filter(is_written).map(|(resource, _)| resource).collect()
 }
 
-/// Table of the Clusters, in [`Tables`].
+/// Key of the Clusters of the control plane in [`LastWrites`].
 const CLUSTERS: &str = "control plane cluster.karmada.io/clusters";
 
-type Tables = std::collections::BTreeMap<String, u64>;
+/// Revision of the last write of each resource, by server and resource; see [`TestEnv::last_writes`].
+type LastWrites = std::collections::BTreeMap<String, u64>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_that_are_up_to_date_are_not_written_for_every_kind() {
@@ -51,7 +53,7 @@ async fn objects_that_are_up_to_date_are_not_written_for_every_kind() {
         env.manager.run_full_resync().await.unwrap();
         env.wait_until_settled().await;
         let (after, requests) = (env.last_writes(), env.requests.take());
-        let written = written_tables(&before, &after);
+        let written = written_resources(&before, &after);
         if round < 10 && written == [CLUSTERS] {
             continue;
         }
@@ -69,7 +71,7 @@ async fn objects_that_are_up_to_date_are_not_written_for_every_kind() {
         env = env.restart().await;
         env.wait_until_settled().await;
         let (after, requests) = (env.last_writes(), env.requests.take());
-        let written = written_tables(&before, &after);
+        let written = written_resources(&before, &after);
         if restart == 0 && written == [CLUSTERS] {
             continue;
         }

@@ -307,8 +307,8 @@ impl TestEnv {
         })
     }
 
-    /// The last write of every resource in the control plane and in the members. Events are excluded, because
-    /// reconciles that change nothing may record them.
+    /// The revision of the last write of every resource in the control plane and in the members, with keys such as
+    /// `m1 apps/deployments`. Events are excluded, because reconciles that change nothing may record them.
     pub fn last_writes(&self) -> BTreeMap<String, u64> {
         let members = self.members.iter().map(|(name, server)| (name.as_str(), server));
         let mut written = BTreeMap::new();

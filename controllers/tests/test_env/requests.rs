@@ -18,9 +18,10 @@ use tower::ServiceExt;
 
 #[derive(Clone, Default)]
 pub struct Requests {
+    /// Requests as `MEMBER METHOD PATH`.
     recorded: Arc<watch::Sender<Vec<String>>>,
     unhealthy: Arc<Mutex<BTreeSet<String>>>,
-    /// A request whose response will be lost, as it is recorded.
+    /// The request whose response will be lost, in the form of `recorded`.
     lost: Arc<Mutex<Option<String>>>,
     /// True while events of watches are held back.
     is_paused: Arc<watch::Sender<bool>>,

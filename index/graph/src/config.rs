@@ -20,8 +20,8 @@ pub struct SinkOptions {
     pub check_interval: Duration,
     /// Interval at which all objects are written again if the selection is not stable ([`SinkConfig::is_stable`]).
     pub reload_interval: Duration,
-    /// Minimum time between two loads that are caused by changes of permissions, and minimum delay, before jitter, of a load
-    /// that is caused by pruned deletions.
+    /// Minimum time between two loads that are caused by changes of permissions, and minimum delay, before jitter, of a
+    /// load that is necessary because the store no longer keeps deletions that the graph lacks.
     pub min_reload_interval: Duration,
 }
 

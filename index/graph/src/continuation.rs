@@ -11,8 +11,8 @@ pub(crate) struct LoadStart {
     pub started_at_ms: i64,
     /// Seq of the newest change when the load began.
     pub seq: u64,
-    /// Rules when the load began.
-    pub rules: RuleDigests,
+    /// Digests of the RBAC rules when the load began.
+    pub rule_digests: RuleDigests,
 }
 
 impl LoadStart {
@@ -106,13 +106,13 @@ mod tests {
             seq: 7,
             is_complete,
             undecided_clusters: BTreeSet::new(),
-            rules: None,
+            rule_digests: None,
             loaded_at_ms: Some(1_000),
         }
     }
 
     fn start() -> LoadStart {
-        LoadStart { generation: 3, started_at_ms: 1_000, seq: 9, rules: RuleDigests::new() }
+        LoadStart { generation: 3, started_at_ms: 1_000, seq: 9, rule_digests: RuleDigests::new() }
     }
 
     fn input(load: Option<&LoadStart>) -> ContinuationInput<'_> {

@@ -43,7 +43,7 @@ pub const BEGIN_GENERATION: &str = "MATCH (s:CrowsnestSink {name: $name}) SET s.
     s.undecided = [], s.rules = null, s.loadedAt = $now";
 
 /// Sets the position of the sink, the clusters in which permissions were unknown in this generation, the digests of the
-/// rules under which it was written, and the time in Unix milliseconds.
+/// RBAC rules under which it was written, and the time in Unix milliseconds.
 pub const SET_SINK_POSITION: &str = "MATCH (s:CrowsnestSink {name: $name}) SET s.seq = $seq, s.complete = $complete, \
     s.undecided = $undecided, s.rules = $rules, s.writtenAt = $now";
 
@@ -79,8 +79,8 @@ pub const DELETE_SELECTS_EDGES: &str =
 pub const MARK_SELECTS_EDGES: &str =
     "UNWIND $keys AS key MATCH (:Resource {key: key})-[e:SELECTS]->(:Resource) SET e.stale = true";
 
-/// Deletes the marked edges of selecting objects. The next write of their Pods replaces the edges of the Pods, see
-/// [`PUT_SELECTS_EDGES`].
+/// Deletes the marked edges of selecting objects. Clears the digests of their Pods' edges (`links`), so that the next
+/// write of the Pods replaces the edges, see [`PUT_SELECTS_EDGES`].
 pub const DELETE_STALE_SELECTS_EDGES: &str = "UNWIND $keys AS key MATCH (:Resource {key: key})-[e:SELECTS]->(p:Resource) WHERE e.stale = true \
     SET p.links = '' DELETE e";
 
@@ -88,9 +88,10 @@ pub const DELETE_STALE_SELECTS_EDGES: &str = "UNWIND $keys AS key MATCH (:Resour
 pub const DELETE_EDGES_TO_EARLIER_UID: &str =
     "UNWIND $rows AS row MATCH (n:Resource {key: row.key})-[e]-() WHERE e.uid = row.uid AND e.by <> row.key DELETE e";
 
-/// Adds edges from selecting objects to Pods, where both exist. `row.seq` is the change of the Pod whose labels were matched.
-/// If the graph has the Pod at another change, `links` is cleared, so that the next write of the Pod replaces its edges even
-/// if it changes no label: the labels that it writes may differ from those that were matched.
+/// Adds edges from selecting objects to Pods, where both exist. `row.seq` is the change of the Pod whose labels were
+/// matched. If the graph has the Pod at another change, the digest of its edges (`links`) is cleared, so that the next
+/// write of the Pod replaces its edges even if it changes no label: the labels that it writes may differ from those
+/// that were matched.
 pub const PUT_SELECTS_EDGES: &str = "UNWIND $rows AS row MATCH (a:Resource {key: row.from}) WHERE a.exists = true \
     MATCH (b:Resource {key: row.to}) WHERE b.exists = true \
     MERGE (a)-[e:SELECTS {by: row.from}]->(b) SET e.via = row.via, e.stale = null \
@@ -100,7 +101,8 @@ pub const PUT_SELECTS_EDGES: &str = "UNWIND $rows AS row MATCH (a:Resource {key:
 pub const READ_REMOVABLE_NODES: &str = "UNWIND $rows AS row MATCH (n:Resource {key: row.key}) WHERE n.exists = true \
     AND (n.generation < $generation OR (n.generation = $generation AND n.seq <= row.seq)) RETURN row.key AS key";
 
-/// Writes nodes, except those that the graph has in a newer state. Returns the written ones: whether they are new,
+/// Writes nodes, except those that the graph has in a newer state; the property `links` is the digest of a node's edges
+/// ([`crate::model::NodeRow::edges_digest`]). Returns the written ones: whether they are new,
 /// whether their edges differ, and their previous uid if it was another one. A new node was absent or missing: it
 /// states no edges yet and no selector selects it.
 pub fn put_nodes(label: Option<&Label>) -> String {

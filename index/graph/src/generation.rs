@@ -40,8 +40,8 @@ pub(crate) struct GraphState {
     pub is_complete: bool,
     /// Clusters in which permissions were unknown in this generation: some of their objects were not written.
     pub undecided_clusters: BTreeSet<ClusterName>,
-    /// Digests of the rules under which this generation was written; None if the rules changed in the meantime.
-    pub rules: Option<RuleDigests>,
+    /// Digests of the RBAC rules under which this generation was written; None if the rules changed in the meantime.
+    pub rule_digests: Option<RuleDigests>,
     /// Time at which the load of this generation began, in Unix milliseconds; None if it is unknown.
     pub loaded_at_ms: Option<i64>,
 }
@@ -90,7 +90,7 @@ impl SinkRow {
             seq: self.seq?,
             is_complete: self.complete.unwrap_or(false),
             undecided_clusters: undecided.iter().filter_map(|name| ClusterName::parse(name).ok()).collect(),
-            rules: self.rules.and_then(|rules| parse_rule_digests(&rules)),
+            rule_digests: self.rules.and_then(|rules| parse_rule_digests(&rules)),
             loaded_at_ms: self.loaded_at,
         })
     }
@@ -103,7 +103,7 @@ fn find_other_owner<'s>(name: &str, sinks: &'s [SinkRow]) -> Option<&'s str> {
     sinks.iter().filter(has_written).map(|sink| sink.name.as_str()).min()
 }
 
-/// Rules as stored in the graph: `CLUSTER DIGEST`.
+/// Digests of RBAC rules as stored in the graph: `CLUSTER DIGEST`.
 pub(crate) fn format_rule_digests(rules: &RuleDigests) -> Vec<String> {
     rules.iter().map(|(cluster, digest)| format!("{cluster} {digest}")).collect()
 }
@@ -324,7 +324,7 @@ mod tests {
         let row = SinkRow { undecided: Some(undecided), rules: Some(format_rule_digests(&rules)), ..sink_row() };
         let state = row.graph_state().unwrap();
         assert_eq!(state.undecided_clusters, BTreeSet::from([m1, ClusterName::control_plane()]));
-        assert_eq!(state.rules, Some(rules));
+        assert_eq!(state.rule_digests, Some(rules));
     }
 
     #[rstest]
@@ -332,7 +332,7 @@ mod tests {
     #[case::no_digest(Some(vec!["m1".to_owned()]))]
     #[case::invalid_cluster(Some(vec!["M_1 0f".to_owned()]))]
     fn unknown_rules_are_none(#[case] rules: Option<Vec<String>>) {
-        assert_eq!(SinkRow { rules, ..sink_row() }.graph_state().unwrap().rules, None);
+        assert_eq!(SinkRow { rules, ..sink_row() }.graph_state().unwrap().rule_digests, None);
     }
 
     #[test]

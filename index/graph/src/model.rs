@@ -210,8 +210,8 @@ impl RowBuilder<'_> {
         let edges: Vec<EdgeRow> = edges.into_iter().map(edge_row).collect();
         let is_pod = is_pod(record);
         let selected_by = if is_pod { self.selectors.find_selecting_nodes(record) } else { Vec::new() };
-        // A selecting object adds edges to Pods that were written before it. They are not in `selected_by`, so that the
-        // labels decide whether the edges of a Pod may differ.
+        // The labels are part of the digest, because `selected_by` lacks the edges that selecting objects have added
+        // since the Pod was last written. A change of the labels may make these edges invalid.
         let labels = is_pod.then_some(&record.labels);
         let edges_digest = xxh3_64(format!("{edges:?} {selected_by:?} {selects:?} {labels:?}").as_bytes());
         Ok(NodeRow {

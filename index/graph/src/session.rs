@@ -23,8 +23,8 @@ pub(crate) struct ProcessState {
     pub failures: u32,
     /// Everything must be written again, and no generation has been started for it yet.
     pub needs_reload: bool,
-    /// A session of this process has compared the rules with those of the graph, or has started a generation. Later
-    /// changes of rules are detected by [`crate::Visibility::has_changed`].
+    /// A session of this process has compared the RBAC rules with those of the graph, or has started a generation.
+    /// Later changes of rules are detected by [`crate::Visibility::has_changed`].
     pub has_compared_rules: bool,
     /// Clusters in which permissions were unknown in the last session.
     pub undecided_clusters: BTreeSet<ClusterName>,
@@ -95,8 +95,8 @@ pub(crate) struct Session {
     pub last_cluster_removal: Option<ClusterRemoval>,
     /// Clusters in which permissions were unknown in this generation.
     pub undecided_clusters: BTreeSet<ClusterName>,
-    /// Digests of the rules under which this generation was written; None if they changed in the meantime.
-    pub rules: Option<RuleDigests>,
+    /// Digests of the RBAC rules under which this generation was written; None if they changed in the meantime.
+    pub rule_digests: Option<RuleDigests>,
     pub loaded_at: Instant,
     /// Time at which everything is written again because permissions have changed.
     pub reload_at: Option<Instant>,

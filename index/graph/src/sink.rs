@@ -117,7 +117,7 @@ impl GraphSink {
             sweeps: Sweeps::new(swept),
             states_version: None,
             undecided_clusters,
-            rules: None,
+            rule_digests: None,
             loaded_at: now,
             reload_at: None,
             next_decision_at: now + self.config.options.min_reload_interval,
@@ -176,7 +176,7 @@ impl GraphSink {
                 let now = session.loaded_at;
                 session.loaded_at = *process.loaded_at.get_or_insert(now.checked_sub(age).unwrap_or(now));
                 session.position = state.seq;
-                session.rules = state.rules;
+                session.rule_digests = state.rule_digests;
                 self.update_progress(|progress| progress.position = state.seq);
                 session.selectors = self.load_pod_selectors().await?;
                 Ok(None)
@@ -226,7 +226,7 @@ impl GraphSink {
         }
         let current = self.visibility.rule_digests(latest).await?;
         let is_equal = |saved: &RuleDigests| has_equal_rules(saved, &current, &state.undecided_clusters);
-        process.has_compared_rules = state.rules.as_ref().is_some_and(is_equal);
+        process.has_compared_rules = state.rule_digests.as_ref().is_some_and(is_equal);
         Ok(process.has_compared_rules.then_some(state))
     }
 
@@ -284,7 +284,7 @@ impl GraphSink {
         if rule_changes.has_changed().unwrap_or(false) {
             rule_changes.borrow_and_update();
             if self.visibility.has_changed().await {
-                session.rules = None;
+                session.rule_digests = None;
                 session.reload_at.get_or_insert(session.loaded_at + interval);
             }
         }
@@ -402,8 +402,8 @@ impl GraphSink {
         let builder = RowBuilder { kinds: &session.kinds, rules: &self.source.rules, selectors: &session.selectors };
         let mut row = builder.build(&object)?;
         if row.is_selecting {
-            // Until the first write of the object in a session, the selector in memory may differ from the one in the
-            // graph: Pods may have been written with a later selector that the object no longer has.
+            // The first write of a selecting object in a session replaces its edges even if they seem to be unchanged:
+            // an earlier session may have written Pods with a later selector that the object no longer has.
             row.edges_digest = format!("{}-{}", row.edges_digest, session.token);
         }
         session.selectors.set(&object.record, row.selects.clone());
@@ -480,7 +480,7 @@ impl GraphSink {
             generation: session.generation,
             now_ms: (self.source.now_ms)(),
             undecided_clusters: &session.undecided_clusters,
-            rules: session.rules.as_ref(),
+            rule_digests: session.rule_digests.as_ref(),
         }
     }
 

@@ -25,7 +25,7 @@ pub struct VisibilityDecision {
     pub undecided_clusters: BTreeSet<ClusterName>,
 }
 
-/// Digests of the rules by which objects are selected, by cluster.
+/// Digests of the RBAC rules that determine which objects a sink may write, by cluster.
 pub type RuleDigests = BTreeMap<ClusterName, String>;
 
 /// True if the rules are equal in all clusters, except in those in which permissions are or were unknown.

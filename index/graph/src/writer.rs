@@ -48,8 +48,8 @@ pub(crate) struct Writer<'w> {
     pub now_ms: i64,
     /// Clusters in which permissions were unknown in this generation.
     pub undecided_clusters: &'w BTreeSet<ClusterName>,
-    /// See [`crate::generation::GraphState::rules`].
-    pub rules: Option<&'w RuleDigests>,
+    /// See [`crate::generation::GraphState::rule_digests`].
+    pub rule_digests: Option<&'w RuleDigests>,
 }
 
 #[derive(Deserialize)]
@@ -103,7 +103,7 @@ impl Writer<'_> {
             ("seq", json!(seq)),
             ("complete", json!(is_complete)),
             ("undecided", json!(undecided)),
-            ("rules", json!(self.rules.map(format_rule_digests))),
+            ("rules", json!(self.rule_digests.map(format_rule_digests))),
             ("now", json!(self.now_ms)),
         ];
         transaction.run(WRITE, cypher::SET_SINK_POSITION, parameters).await

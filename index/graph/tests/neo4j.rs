@@ -27,7 +27,7 @@ use cache::{Cache, deployment, node, pod, pods, replica_set, secret, service, wo
 use crowsnest_graph::{SinkFailure, SinkState};
 use crowsnest_query::path::PathPattern;
 use database::Database;
-use running_sink::{Rules, RunningSink};
+use running_sink::{Access, RunningSink};
 use serde_json::json;
 use std::process::{Command, Stdio};
 
@@ -44,13 +44,13 @@ async fn the_graph_equals_the_cache_after_the_first_load() {
     for name in ["m1", "m2"] {
         cache.put(name, &workload(name, 50)).await;
     }
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     sink.wait_until_equal(&cache, &database).await;
     assert_eq!(sink.progress().counters.loads, 1);
     sink.stop().await;
     // The next process resumes the generation.
     cache.put("m1", &[pod("m1", "late", "Running", 2)]).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     sink.wait_until_equal(&cache, &database).await;
     assert_eq!(sink.progress().counters.loads, 0);
     // The edges of other nodes were not written again.
@@ -64,7 +64,7 @@ async fn changes_and_deletions_are_followed() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 20)).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     sink.wait_until_equal(&cache, &database).await;
     // A Pod changes its status; another moves to another node and gets labels that the Service does not select.
     cache.put("m1", &[pod("m1", "p1", "Failed", 2)]).await;
@@ -104,7 +104,7 @@ async fn an_object_created_again_with_another_uid_is_another_object() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 5)).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     sink.wait_until_equal(&cache, &database).await;
     let mut recreated = replica_set("m1", 2);
     recreated["metadata"]["uid"] = json!("another");
@@ -123,8 +123,8 @@ async fn a_sink_continues_after_its_database_was_killed_and_started_again() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 600)).await;
-    let rules = Rules { batch_size: 20, ..Rules::default() };
-    let sink = RunningSink::start(&cache, &database, rules);
+    let access = Access { batch_size: 20, ..Access::default() };
+    let sink = RunningSink::start(&cache, &database, access);
     sink.wait_until("some nodes", |progress| progress.counters.nodes_written > 100).await;
     database.kill();
     let is_waiting = |state: &SinkState| matches!(state, SinkState::Waiting { failure: SinkFailure::Unreachable, message } if message.contains("check that"));
@@ -154,8 +154,8 @@ async fn a_process_that_is_killed() {
     let cache = Cache::open(store.into()).await;
     cache.complete_all().await;
     let database = Database::from_port(port.parse().unwrap());
-    let rules = Rules { batch_size: 10, ..Rules::default() };
-    let sink = RunningSink::start(&cache, &database, rules);
+    let access = Access { batch_size: 10, ..Access::default() };
+    let sink = RunningSink::start(&cache, &database, access);
     sink.wait_until("the end of the process", |_| false).await;
 }
 
@@ -184,7 +184,7 @@ async fn a_sink_continues_after_its_process_was_killed() {
     let cache = Cache::open(directory.path().to_owned()).await;
     cache.complete_all().await;
     cache.delete("m1", &pods("m1", 0..10)).await;
-    RunningSink::run_until_equal(&cache, &database, Rules::default()).await;
+    RunningSink::run_until_equal(&cache, &database, Access::default()).await;
 }
 
 #[tokio::test]
@@ -195,12 +195,12 @@ async fn only_complete_collections_are_swept() {
     for name in ["m1", "m2"] {
         cache.put(name, &workload(name, 20)).await;
     }
-    RunningSink::run_until_equal(&cache, &database, Rules::default()).await;
+    RunningSink::run_until_equal(&cache, &database, Access::default()).await;
     // The store was lost and is filled again: some Pods of m1 are listed, and m2 was removed from the fleet.
     let cache = Cache::new().await;
     cache.put_incomplete("m1", &pods("m1", 0..5)).await;
-    let rules = Rules { clusters: vec!["m1"], ..Rules::default() };
-    let sink = RunningSink::start(&cache, &database, rules);
+    let access = Access { clusters: vec!["m1"], ..Access::default() };
+    let sink = RunningSink::start(&cache, &database, access);
     sink.wait_until("the load", |progress| progress.counters.loads == 1 && progress.state == SinkState::Following)
         .await;
     let nodes_of_m2 = "MATCH (n:Resource {cluster: 'm2', exists: true}) RETURN n.key AS key";
@@ -226,26 +226,26 @@ async fn a_sink_writes_only_objects_that_may_be_read() {
     for name in ["m1", "m2"] {
         cache.put(name, &workload(name, 10)).await;
     }
-    let mut rules = Rules { hidden_kinds: vec!["Secret"], ..Rules::default() };
-    let sink = RunningSink::start(&cache, &database, rules.clone());
+    let mut access = Access { hidden_kinds: vec!["Secret"], ..Access::default() };
+    let sink = RunningSink::start(&cache, &database, access.clone());
     sink.wait_until_equal(&cache, &database).await;
     assert_eq!(database.query_keys("MATCH (n:Secret) RETURN n.key AS key").await, Vec::<String>::new());
     // Permissions are revoked and granted.
-    rules.hidden_kinds = vec!["Pod"];
-    sink.set_rules(rules.clone());
+    access.hidden_kinds = vec!["Pod"];
+    sink.set_access(access.clone());
     sink.wait_until_equal(&cache, &database).await;
     assert_eq!(database.query_keys("MATCH (n:Pod) RETURN n.key AS key").await, Vec::<String>::new());
     // Permissions in a cluster become unknown: its nodes are not changed, those of other clusters are.
-    rules.undecided_clusters = vec!["m2"];
-    sink.set_rules(rules.clone());
+    access.undecided_clusters = vec!["m2"];
+    sink.set_access(access.clone());
     sink.wait_until("the undecided cluster", |progress| progress.undecided_clusters == ["m2"]).await;
     cache.delete("m1", &[service("m1", "web", 1)]).await;
     cache.put("m2", &[service("m2", "other", 1)]).await;
     let services_of = |cluster: &str| format!("MATCH (n:Service {{cluster: '{cluster}'}}) RETURN n.name AS key");
     database.wait_until("the deletion", async || database.query_keys(&services_of("m1")).await.is_empty()).await;
     assert_eq!(database.query_keys(&services_of("m2")).await, ["web"]);
-    rules.undecided_clusters = Vec::new();
-    sink.set_rules(rules);
+    access.undecided_clusters = Vec::new();
+    sink.set_access(access);
     sink.wait_until_equal(&cache, &database).await;
     assert_eq!(database.query_keys(&services_of("m2")).await.len(), 2);
     sink.stop().await;
@@ -257,13 +257,13 @@ async fn changes_of_permissions_while_the_database_is_stopped_are_applied() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 10)).await;
-    let mut rules = Rules::default();
-    let sink = RunningSink::start(&cache, &database, rules.clone());
+    let mut access = Access::default();
+    let sink = RunningSink::start(&cache, &database, access.clone());
     sink.wait_until_equal(&cache, &database).await;
     database.kill();
     sink.wait_until("an error", |progress| matches!(progress.state, SinkState::Waiting { .. })).await;
-    rules.hidden_kinds = vec!["Pod"];
-    sink.set_rules(rules);
+    access.hidden_kinds = vec!["Pod"];
+    sink.set_access(access);
     database.start();
     sink.wait_until_equal(&cache, &database).await;
     assert_eq!(database.query_keys("MATCH (n:Pod) RETURN n.key AS key").await, Vec::<String>::new());
@@ -276,16 +276,16 @@ async fn a_graph_has_one_writer() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 10)).await;
-    let first = RunningSink::start(&cache, &database, Rules::default());
+    let first = RunningSink::start(&cache, &database, Access::default());
     first.wait_until_equal(&cache, &database).await;
     // Another sink is rejected.
-    let other = RunningSink::start_as(&cache, &database, Rules::default(), |config| config.name = "other".to_owned());
+    let other = RunningSink::start_as(&cache, &database, Access::default(), |config| config.name = "other".to_owned());
     let is_rejected =
         |state: &SinkState| matches!(state, SinkState::Waiting { failure: SinkFailure::DuplicateSink, .. });
     other.wait_until("the rejection", |progress| is_rejected(&progress.state)).await;
     other.stop().await;
     // A second process of the same sink takes over.
-    let second = RunningSink::start(&cache, &database, Rules::default());
+    let second = RunningSink::start(&cache, &database, Access::default());
     second.wait_until("the second sink to follow", |progress| progress.state == SinkState::Following).await;
     cache.put("m1", &[pod("m1", "late", "Running", 1)]).await;
     first.wait_until("the first sink to be locked out", |progress| progress.counters.failures > 0).await;
@@ -300,9 +300,9 @@ async fn a_changed_selection_is_loaded_in_a_new_generation() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 10)).await;
-    RunningSink::run_until_equal(&cache, &database, Rules::default()).await;
-    let rules = Rules { hidden_kinds: vec!["Pod", "Service"], ..Rules::default() };
-    let sink = RunningSink::start_as(&cache, &database, rules, |config| config.selection = "-kind:pod".to_owned());
+    RunningSink::run_until_equal(&cache, &database, Access::default()).await;
+    let access = Access { hidden_kinds: vec!["Pod", "Service"], ..Access::default() };
+    let sink = RunningSink::start_as(&cache, &database, access, |config| config.selection = "-kind:pod".to_owned());
     sink.wait_until_equal(&cache, &database).await;
     assert_eq!(sink.progress().counters.loads, 1);
     sink.stop().await;
@@ -316,7 +316,7 @@ async fn errors_of_address_and_database_are_reported_with_the_next_step() {
     for (address, failure) in
         [("bolt://127.0.0.1:1", SinkFailure::Unreachable), ("http://127.0.0.1:1", SinkFailure::InvalidAddress)]
     {
-        let sink = RunningSink::start_as(&cache, &database, Rules::default(), |config| {
+        let sink = RunningSink::start_as(&cache, &database, Access::default(), |config| {
             config.target.address = address.to_owned()
         });
         sink.wait_until("the error", |progress| {
@@ -327,7 +327,7 @@ async fn errors_of_address_and_database_are_reported_with_the_next_step() {
         sink.stop().await;
     }
     let sink =
-        RunningSink::start_as(&cache, &database, Rules::default(), |config| config.target.database = "none".into());
+        RunningSink::start_as(&cache, &database, Access::default(), |config| config.target.database = "none".into());
     sink.wait_until("the error", |progress| {
         matches!(progress.state, SinkState::Waiting { failure: SinkFailure::DatabaseNotFound, .. })
     })
@@ -342,7 +342,7 @@ async fn printed_patterns_run_in_the_graph() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 4)).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     sink.wait_until_equal(&cache, &database).await;
     for (text, before, after) in [
         ("(:Secret {name: 'db', namespace: 'shop'}) <-USES- (:Pod)", "Secret/db ", ""),

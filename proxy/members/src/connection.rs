@@ -82,7 +82,7 @@ impl Connection {
         &self.spec
     }
 
-    /// Opens raw TLS connections for requests and tunnels. Requests use an absolute path prefixed by
+    /// Opens raw TLS connections for requests and upgraded connections. Requests use an absolute path prefixed by
     /// [`Connection::path_prefix`] and the `Host` header [`Connection::host`].
     pub fn dialer(&self) -> &Dialer {
         &self.dialer

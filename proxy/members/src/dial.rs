@@ -1,7 +1,7 @@
 //! Raw connections to a member's API server: TCP, through a proxy or through its agent's tunnel, then TLS.
 //!
-//! One [`Dialer`] serves the member's kube client and the byte-for-byte tunnels of the proxy, so credentials, proxies
-//! and TLS rules cannot differ between the two.
+//! One [`Dialer`] serves the member's kube client and the upgraded connections that the proxy copies byte for byte, so
+//! credentials, proxies and TLS rules cannot differ between the two.
 
 use crate::endpoints::{EndpointRules, Resolver};
 use crate::tunnel::{Tunnels, authority};

@@ -21,7 +21,8 @@ pub struct Probe {
     /// Reason why the member is not healthy; empty if it is.
     pub message: String,
     pub latency: Duration,
-    /// The Kubernetes version from `/version`, or the reason why authenticated requests fail. Empty if the caller is not permitted to read it.
+    /// The Kubernetes version from `/version`, or the reason why authenticated requests fail. Empty if the client's
+    /// account is not permitted to read it.
     pub version: Result<String, String>,
 }
 

@@ -26,7 +26,8 @@ pub(crate) fn list() -> Value {
     ])
 }
 
-/// Result of `resources/read`. Fails if the resource is unknown or the status cannot be read.
+/// Result of `resources/read`. Fails if the resource is unknown or the status cannot be read. `era` is that of the
+/// request's protocol version; the code of the error for an unknown resource depends on it.
 pub(crate) async fn read(api: &dyn Api, params: &Map<String, Value>, era: Era) -> Result<Value, RpcError> {
     let uri = params.get("uri").and_then(Value::as_str).unwrap_or_default();
     match uri {

@@ -187,7 +187,7 @@ impl Fleet {
             crowsnest_install::apply_all(&control_plane.client(), &[crowsnest_install::proxy_admin_binding("admin")])
                 .await?;
         }
-        let seal = config.ui.load_seal(dir, &mut reloader).await?;
+        let cookie_seal = config.ui.load_seal(dir, &mut reloader).await?;
         servers.spawn_until_stop("file reload", reloader.run(stop.clone()));
         progress.report_done("aggregated APIs, webhooks");
 
@@ -214,13 +214,13 @@ impl Fleet {
         let oidc = match oidc.zip(sign_in) {
             Some((oidc, client)) => {
                 report_issuer(&oidc, progress).await;
-                Some(SignIn::new(oidc, client, seal.clone(), servers.tracker().clone()))
+                Some(SignIn::new(oidc, client, cookie_seal.clone(), servers.tracker().clone()))
             }
             None => None,
         };
         let tasks = servers.tracker().clone();
         let connections = crowsnest_ui::UpgradedConnections { tasks, stop: stop.clone() };
-        let ui = Ui::new(upstream, seal, false, &config.ui.hosts, connections)?.with_oidc(oidc);
+        let ui = Ui::new(upstream, cookie_seal, false, &config.ui.hosts, connections)?.with_oidc(oidc);
         servers
             .spawn_until_stop("--ui-listen", serving::serve(ui_listener, None, crowsnest_ui::router(ui), stop.clone()));
         if let Some(load) = &config.load {

@@ -17,6 +17,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 const GROUP: &str = "/apis/storage.crowsnest.io/v1alpha1";
+/// The policy that rejects writes of the original objects after they were copied.
 const POLICY: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/moved.storage.crowsnest.io";
 
 /// CustomResourceDefinitions with their earlier names.
@@ -209,6 +210,7 @@ async fn uninstalling_keeps_objects_that_were_not_copied() {
     let kept: Vec<_> = earlier_kinds.iter().zip(counts).map(|((name, _), count)| (name.clone(), count)).collect();
     let found = stored_kind_migration::read_leftovers(&client, false).await.unwrap();
     assert_eq!((names(&found), &*found.kept), (vec![], &*kept));
+    // A dry run assumes that all Clusters were removed.
     let found = stored_kind_migration::read_leftovers(&client, true).await.unwrap();
     assert_eq!((names(&found), &*found.kept), (vec!["clusters.storage.crowsnest.io".to_owned()], &kept[1..]));
     // After it, earlier definitions are removed with their objects, and definitions of this version only without objects.

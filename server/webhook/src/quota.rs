@@ -28,7 +28,8 @@ use super::{WebhookConfig, evaluate, list_all};
 /// Time limit; an API server waits 3 s.
 const REVIEW_TIMEOUT: Duration = Duration::from_millis(2500);
 /// Lifetime of a reservation. After this time an admitted binding has been stored or refused by another admission step.
-/// A binding that was stored and deleted earlier counts until then, except against a binding of the same name.
+/// A binding that is stored and deleted within this time still counts until the end of it, except in the review of a
+/// binding of the same name.
 const RESERVATION_LIFETIME: Duration = Duration::from_secs(1);
 /// Maximum number of bindings per read.
 const PAGE_SIZE: u32 = 500;

@@ -1,7 +1,7 @@
 //! Admission of the objects that the aggregated server stores in `storage.crowsnest.io`: defaulting and validation of
 //! Clusters and ResourceRegistries, with error messages for the public groups.
 
-use crowsnest_admission::destination::{self, PriorObject};
+use crowsnest_admission::destination::{self as token_destination, PriorObject};
 use crowsnest_admission::stored::ADMITTED_KINDS;
 use crowsnest_admission::{backend_store, cluster, copy_unknown_fields, registry};
 use crowsnest_api::cluster::Cluster;
@@ -96,7 +96,7 @@ fn admit_cluster(
         annotations::validate_change(typed.metadata.annotations.as_ref(), before.annotations.as_ref());
     let mut errors = cluster::validate(&typed);
     let old = Cluster::deserialize(old).ok();
-    errors.extend(destination::validate(old.as_ref(), &typed, settings.allow_local_endpoints));
+    errors.extend(token_destination::validate(old.as_ref(), &typed, settings.allow_local_endpoints));
     errors.extend(annotation_errors);
     check_errors("clusters", &typed.metadata.name, errors)?;
     let (mut spec, mut status) = (

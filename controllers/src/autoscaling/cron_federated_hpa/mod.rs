@@ -116,7 +116,7 @@ impl CronFederatedHpaController {
             let mut updated = autoscaler.clone();
             updated["status"] = json!(status);
             if let Err(error) = context.replace_status(&context.kinds.cron_federated_hpa, &updated).await {
-                if error.is_reported() {
+                if error.needs_event() {
                     let reason =
                         if has_run { event::UPDATE_STATUS_FAILED } else { event::UPDATE_CRON_FEDERATED_HPA_FAILED };
                     context.events.record(autoscaler, Severity::Warning, reason, error.message());

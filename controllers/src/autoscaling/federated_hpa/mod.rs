@@ -129,7 +129,7 @@ async fn write_status(
     updated["status"] = json!(status);
     let result = context.replace_status(&context.kinds.federated_hpa, &updated).await;
     if let Err(error) = &result
-        && error.is_reported()
+        && error.needs_event()
     {
         context.events.record(autoscaler, Severity::Warning, "FailedUpdateStatus", error.message());
     }

@@ -1,7 +1,7 @@
 //! Agent CSR approving controller: approves CertificateSigningRequests of agents whose requester has permission. It
 //! writes only the approval; the control plane's signer issues the certificate. The agent of a new cluster is granted
-//! its RBAC permissions first (`crowsnest_plan::agents`). For an existing cluster, the agent must request the certificate
-//! itself, or an administrator approves.
+//! its RBAC permissions first (`crowsnest_plan::agents`). For an existing cluster, only a request that its agent itself
+//! has sent is approved; a request of another user, such as that of a bootstrap token, requires an administrator.
 
 use std::sync::Arc;
 

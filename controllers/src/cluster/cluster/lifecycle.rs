@@ -160,7 +160,7 @@ impl ClusterController {
     async fn delete_execution_namespace(&self, name: &str, cluster: &Value, namespace: &str) -> Result<(), Error> {
         let context = &self.context;
         match context.delete(&context.kinds.namespace, "", namespace).await {
-            Err(error) if error.is_reported() => {
+            Err(error) if error.needs_event() => {
                 let message = format!("Failed to remove execution space for cluster({name}): {}", error.message());
                 context.events.record(cluster, Severity::Warning, event::REMOVE_EXECUTION_SPACE_FAILED, message);
                 Err(error)

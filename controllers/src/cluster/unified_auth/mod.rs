@@ -103,7 +103,7 @@ impl Controller for UnifiedAuthController {
                 context.events.record(&cluster, Severity::Normal, event::SYNC_IMPERSONATION_CONFIG_SUCCEED, text);
             }
             Err(error) => {
-                if error.is_reported() {
+                if error.needs_event() {
                     let failed = event::SYNC_IMPERSONATION_CONFIG_FAILED;
                     context.events.record(&cluster, Severity::Warning, failed, error.to_string());
                 }

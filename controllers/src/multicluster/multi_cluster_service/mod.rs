@@ -104,7 +104,7 @@ impl Controller for MultiClusterServiceController {
         let typed: MultiClusterService = decode(&mcs)?;
         if unstructured::is_terminating(&mcs) || !plan::is_cross_cluster(&typed.spec) {
             self.release(&key).await.inspect_err(|error| {
-                if error.is_reported() {
+                if error.needs_event() {
                     let message = match unstructured::is_terminating(&mcs) {
                         true => format!("failed to delete service work :{}", error.message()),
                         false => error.message(),

@@ -78,7 +78,7 @@ impl Controller for ServiceImportController {
                 Ok(Outcome::Done)
             }
             Err(error) => {
-                if error.is_reported() {
+                if error.needs_event() {
                     let failed = event::SYNC_DERIVED_SERVICE_FAILED;
                     context.events.record(&import, Severity::Warning, failed, error.to_string());
                 }

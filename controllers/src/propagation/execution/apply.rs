@@ -51,7 +51,7 @@ impl ExecutionController {
                 true => Error::Other(NOT_SERVED.to_owned()),
                 false => error,
             };
-            if error.is_reported() {
+            if error.needs_event() {
                 let (object, error) = (object_name(&manifest.0), error.message());
                 let message =
                     format!("Failed to create or update resource({object}) in member cluster({cluster}): {error}");

@@ -224,12 +224,12 @@ impl Controller for ExecutionController {
             if is_ready(&member) {
                 let mut errors = self.apply_all(&cluster, &key, &typed).await;
                 let has_unknown_kind = errors.iter().any(|error| matches!(error, Error::UnknownKind { .. }));
-                // A kind that is not served in the control plane either leaves the Applied condition unchanged.
+                // If neither the member nor the control plane serves a kind, the Applied condition is not changed.
                 if !has_unknown_kind {
                     conditions::set(&mut status.conditions, applied_condition(&typed, &errors, self.context.now()));
                 }
-                let messages = errors.iter().filter(|error| error.is_reported()).map(Error::message);
-                failure = errors.iter().any(Error::is_reported).then(|| aggregate_messages(messages));
+                let messages = errors.iter().filter(|error| error.needs_event()).map(Error::message);
+                failure = errors.iter().any(Error::needs_event).then(|| aggregate_messages(messages));
                 result = errors.pop().map_or(Ok(()), Err);
             } else {
                 result = Err(Error::Waiting(format!("cluster({cluster}) not ready")));
@@ -393,8 +393,9 @@ impl ExecutionController {
     }
 }
 
-/// Changing while an object is expected to become healthy. Settled if a condition changed after the first write of the
-/// status, so that the change is written immediately.
+/// Progress of a Work from its last written status to a new one. It is `Changing` while an object is expected to become
+/// healthy, and `Settled` if a condition changed after the first write of the status, so that the change is written
+/// immediately.
 fn progress(written: &WorkStatus, status: &WorkStatus) -> Progress {
     let has_new_condition = !written.conditions.is_empty() && written.conditions != status.conditions;
     let is_becoming_healthy = |manifest: &ManifestStatus| {

@@ -140,7 +140,7 @@ impl Controller for FederatedResourceQuotaController {
         };
         let typed: FederatedResourceQuota = decode(&quota)?;
         if let Err(error) = self.write_assignments(&quota, &typed, &works).await {
-            if error.is_reported() {
+            if error.needs_event() {
                 context.events.record(&quota, Severity::Warning, event::SYNC_WORK_FAILED, error.to_string());
             }
             return Err(error);
@@ -148,7 +148,7 @@ impl Controller for FederatedResourceQuotaController {
         match self.update_status(&key, &quota, &typed, &works).await {
             Ok(outcome) => Ok(outcome),
             Err(error) => {
-                if error.is_reported() {
+                if error.needs_event() {
                     let reasons = [event::AGGREGATE_STATUS_FAILED, event::COLLECT_OVERALL_STATUS_FAILED];
                     self.record_status_event(&quota, Severity::Warning, reasons, &error.to_string());
                 }

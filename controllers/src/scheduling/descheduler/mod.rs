@@ -85,7 +85,7 @@ impl Controller for Descheduler {
             }
             Err(error) => {
                 context.journal.take_cause(&key);
-                if error.is_reported() {
+                if error.needs_event() {
                     let reason = event::DESCHEDULE_BINDING_FAILED;
                     context.events.record_with_template(
                         &binding,

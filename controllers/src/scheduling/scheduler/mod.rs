@@ -108,7 +108,7 @@ impl Scheduler {
     }
 
     fn record_incoming(&self, event: IncomingEvent) {
-        self.context.metrics.attempts.record_incoming(event);
+        self.context.metrics.scheduling.record_incoming(event);
     }
 
     /// Priority of a binding in the queue.
@@ -318,7 +318,7 @@ impl Scheduler {
         let scheduled = ScheduledBinding { resource, binding: &binding, typed: &typed, report: &report };
         let result = self.apply_plan(plan, scheduled, key, deferral).await;
         if let Some(trigger) = report.trigger {
-            self.context.metrics.attempts.record_attempt(trigger, started_at.elapsed(), !needs_retry(&result));
+            self.context.metrics.scheduling.record_attempt(trigger, started_at.elapsed(), !needs_retry(&result));
         }
         result
     }
@@ -339,7 +339,7 @@ impl Scheduler {
         if ledger.as_mut().is_some_and(|ledger| ledger.expire(now)) {
             self.requeue_unschedulable();
         }
-        let stopwatch = self.context.metrics.attempts.stopwatch();
+        let stopwatch = self.context.metrics.scheduling.stopwatch();
         let plan = |scheduling_context: &SchedulingContext<'_>, _: &Estimator<'_>| {
             scheduling::plan(&SchedulingContext { observer: &stopwatch, ..*scheduling_context }, binding)
         };
@@ -481,7 +481,8 @@ fn peer_of(spec: &ResourceBindingSpec) -> Option<Peer> {
     })
 }
 
-/// Returns true if the scheduler has to retry. A binding that fits no cluster is not retried.
+/// Returns true if the binding must be scheduled again: after an error, or because clusters lack capacity. A binding
+/// for which no cluster passes the filters need not.
 fn needs_retry(result: &Result<Outcome, Error>) -> bool {
     matches!(result, Ok(Outcome::Requeue | Outcome::AwaitChange) | Err(_))
 }

@@ -42,9 +42,9 @@ impl Member<'_> {
     }
 }
 
-/// One interest per registry and resource. A resource is registered even if no cluster serves it: reads are served
-/// from the cache, and writes are never sent to the control plane. A kind that is not served anywhere (yet) resolves
-/// to no resource.
+/// One interest per registry and resource. A resource is registered even if no cluster serves it, so that the
+/// fleet-wide proxy serves its reads from the cache and does not send its writes to the control plane. A kind that is
+/// not served anywhere (yet) resolves to no resource.
 pub fn select_resources(
     registries: &BTreeMap<String, ResourceRegistry>,
     members: &[Member<'_>],

@@ -34,8 +34,8 @@ impl GraphSink {
         session.selectors = self.load_pod_selectors().await?;
         // Read before the first object: later changes are followed after the load.
         let seq = self.source.changes.latest();
-        let rules = self.visibility.rule_digests(seq).await?;
-        let start = LoadStart { generation, started_at_ms, seq, rules };
+        let rule_digests = self.visibility.rule_digests(seq).await?;
+        let start = LoadStart { generation, started_at_ms, seq, rule_digests };
         process.load = Some(start.clone());
         Ok(Load { start, position: 0 })
     }
@@ -65,9 +65,9 @@ impl GraphSink {
     }
 
     async fn complete_load(&self, session: &mut Session, start: LoadStart) -> Result<(), SinkError> {
-        let rules_at_end = self.visibility.rule_digests(self.source.changes.latest()).await?;
-        if start.rules == rules_at_end && !self.visibility.has_changed().await {
-            session.rules = Some(start.rules);
+        let digests_at_end = self.visibility.rule_digests(self.source.changes.latest()).await?;
+        if start.rule_digests == digests_at_end && !self.visibility.has_changed().await {
+            session.rule_digests = Some(start.rule_digests);
         }
         session.position = start.seq;
         let writer = self.writer(session);

@@ -2,7 +2,7 @@
 
 use crate::cache::Cache;
 use crate::database::Database;
-use crate::running_sink::Rules;
+use crate::running_sink::Access;
 use crowsnest_graph::model::{NodeRow, RowBuilder, ServedKinds};
 use crowsnest_graph::selectors::PodSelectors;
 use crowsnest_store::Object;
@@ -19,10 +19,10 @@ fn build_rows(cache: &Cache, objects: &[Object]) -> Vec<NodeRow> {
     objects.iter().map(|object| builder.build(object).unwrap()).collect()
 }
 
-/// The contents that a graph must have for these objects and rules.
-pub async fn expected_contents(cache: &Cache, rules: &Rules) -> Contents {
+/// The contents that a graph must have for these objects and this access.
+pub async fn expected_contents(cache: &Cache, access: &Access) -> Contents {
     let mut objects = cache.objects().await;
-    objects.retain(|object| rules.allows(object));
+    objects.retain(|object| access.allows(object));
     let rows = build_rows(cache, &objects);
     let uids: BTreeMap<&str, &str> =
         rows.iter().map(|row| (row.key.as_str(), row.properties["uid"].as_str().unwrap())).collect();

@@ -8,7 +8,7 @@
 use crate::cache::{Cache, node, pod, pods, replica_set, secret, service, workload};
 use crate::database::Database;
 use crate::relay::{Direction, Relay};
-use crate::running_sink::{Rules, RunningSink};
+use crate::running_sink::{Access, RunningSink};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
@@ -20,8 +20,8 @@ const PODS: u64 = 200;
 const DATABASE_KILL_INTERVAL: u64 = 4;
 /// Changes of the cache before a point, and after it.
 const CHANGES: usize = 6;
-/// The share of a load's bytes that these changes have at least.
-const SHARE_OF_CHANGES: usize = 10;
+/// A load sends at most this many times as many bytes as these changes.
+const LOAD_TO_CHANGES_RATIO: usize = 10;
 
 fn number_from_env(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |number| number.parse().unwrap())
@@ -38,7 +38,7 @@ impl Random {
     /// Direction and number of bytes before a kill. Without a load, only changes are written.
     fn point(&mut self, load: [(Direction, usize); 2], is_load: bool) -> (Direction, usize) {
         let (direction, bytes) = load[self.numbers.random_range(0..load.len())];
-        let limit = if is_load { bytes } else { bytes / SHARE_OF_CHANGES };
+        let limit = if is_load { bytes } else { bytes / LOAD_TO_CHANGES_RATIO };
         (direction, self.numbers.random_range(0..limit.max(1)))
     }
 
@@ -85,8 +85,8 @@ async fn the_graph_equals_the_cache_after_kills_at_random_points() {
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", PODS)).await;
     let start = |load: u64| {
-        let rules = Rules { batch_size: 20, ..Rules::default() };
-        RunningSink::start_as(&cache, &database, rules, |config| {
+        let access = Access { batch_size: 20, ..Access::default() };
+        RunningSink::start_as(&cache, &database, access, |config| {
             config.target = relay.target(database.target());
             // Another selection is loaded in another generation.
             config.selection = format!("load {load}");

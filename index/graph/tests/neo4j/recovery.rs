@@ -2,7 +2,7 @@
 
 use crate::cache::{Cache, pod, pods, service, workload};
 use crate::database::Database;
-use crate::running_sink::{Rules, RunningSink};
+use crate::running_sink::{Access, RunningSink};
 use crowsnest_graph::{SinkFailure, SinkProgress, SinkState};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -24,11 +24,11 @@ async fn clusters_with_unknown_permissions_are_written_after_a_restart() {
     for name in ["m1", "m2"] {
         cache.put(name, &workload(name, 10)).await;
     }
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     sink.wait_until_equal(&cache, &database).await;
     // In the second generation, nothing of m2 is written.
-    let rules = Rules { undecided_clusters: vec!["m2"], ..Rules::default() };
-    sink.set_rules(rules.clone());
+    let access = Access { undecided_clusters: vec!["m2"], ..Access::default() };
+    sink.set_access(access.clone());
     sink.wait_until("the second load", |progress| is_following(progress, 2)).await;
     cache.put("m2", &[pod("m2", "p1", "Failed", 2), pod("m2", "late", "Running", 1)]).await;
     cache.delete("m2", &[pod("m2", "p2", "Running", 1)]).await;
@@ -37,13 +37,13 @@ async fn clusters_with_unknown_permissions_are_written_after_a_restart() {
     assert_eq!(sink.progress().undecided_clusters, ["m2"]);
     sink.stop().await;
     // A process to which the permissions are also unknown keeps the nodes.
-    let sink = RunningSink::start(&cache, &database, rules);
+    let sink = RunningSink::start(&cache, &database, access);
     sink.wait_until("the changes", |progress| is_following(progress, 0)).await;
     assert_eq!(sink.progress().undecided_clusters, ["m2"]);
     sink.stop().await;
     let nodes_of_m2 = "MATCH (n:Pod {cluster: 'm2', exists: true}) RETURN n.key AS key";
     assert_eq!(database.query_keys(nodes_of_m2).await.len(), 9, "without the deleted Pod");
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     sink.wait_until_equal(&cache, &database).await;
     assert_eq!(sink.progress().counters.loads, 1);
     sink.stop().await;
@@ -55,10 +55,10 @@ async fn permissions_that_are_revoked_while_no_process_runs_are_applied() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 10)).await;
-    RunningSink::run_until_equal(&cache, &database, Rules::default()).await;
-    let rules = Rules { hidden_kinds: vec!["Secret"], ..Rules::default() };
+    RunningSink::run_until_equal(&cache, &database, Access::default()).await;
+    let access = Access { hidden_kinds: vec!["Secret"], ..Access::default() };
     for loads in [1, 0] {
-        let sink = RunningSink::start(&cache, &database, rules.clone());
+        let sink = RunningSink::start(&cache, &database, access.clone());
         sink.wait_until_equal(&cache, &database).await;
         assert_eq!(sink.progress().counters.loads, loads);
         sink.stop().await;
@@ -74,13 +74,13 @@ async fn a_reload_keeps_the_edges_of_selectors_that_are_newer_than_the_pods() {
     let cache = Cache::new().await;
     cache.put("m1", &[service("m1", "web", 1)]).await;
     cache.put("m1", &pods("m1", 0..10)).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     sink.wait_until_equal(&cache, &database).await;
     let mut labelled = service("m1", "web", 2);
     labelled["metadata"]["labels"] = json!({"team": "a"});
     cache.put("m1", &[labelled]).await;
     sink.wait_until_equal(&cache, &database).await;
-    sink.set_rules(Rules::default());
+    sink.set_access(Access::default());
     sink.wait_until("the second load", |progress| is_following(progress, 2)).await;
     sink.wait_until_equal(&cache, &database).await;
     let selected = "MATCH (:Service)-[:SELECTS]->(p:Pod) RETURN p.key AS key";
@@ -94,7 +94,7 @@ async fn a_sink_stops_writing_if_another_one_has_written_to_its_database() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 5)).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     sink.wait_until_equal(&cache, &database).await;
     // A backup was restored that contains the graph of another sink.
     database.run_auto_commit("CREATE (:CrowsnestSink {name: 'other', writer: 'x', generation: 1})").await;
@@ -118,12 +118,12 @@ async fn a_claim_of_a_process_that_was_killed_before_it_wrote_does_not_block_oth
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 5)).await;
     database.run_auto_commit(&format!("CREATE (:CrowsnestSink {{name: '{name}', writer: 'x'}})")).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     sink.wait_until_equal(&cache, &database).await;
     let names = "MATCH (s:CrowsnestSink) RETURN s.name AS key";
     assert_eq!(database.query_keys(names).await, ["test"]);
     // The process of the other sink starts again: it does not write, and the first one continues.
-    let other = RunningSink::start_as(&cache, &database, Rules::default(), |config| config.name = name.to_owned());
+    let other = RunningSink::start_as(&cache, &database, Access::default(), |config| config.name = name.to_owned());
     other.wait_until("the rejection", is_duplicate).await;
     cache.put("m1", &[pod("m1", "late", "Running", 1)]).await;
     sink.wait_until_equal(&cache, &database).await;
@@ -139,9 +139,9 @@ async fn a_sink_that_is_behind_writes_full_batches() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 10)).await;
-    RunningSink::run_until_equal(&cache, &database, Rules::default()).await;
+    RunningSink::run_until_equal(&cache, &database, Access::default()).await;
     cache.put("m1", &pods("m1", 10..1_510)).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     sink.wait_until_equal(&cache, &database).await;
     let progress = sink.progress();
     assert_eq!((progress.counters.loads, progress.counters.transactions), (0, 2), "1,000 and 500 changes");
@@ -160,7 +160,7 @@ async fn the_time_of_the_last_load_survives_a_restart() {
         [(|| START, 1), (|| START + 3_540_000, 0), (|| START + 3_600_000, 1), (|| START + 3_700_000, 0)];
     for (now_ms, loads) in clocks {
         cache.now_ms = now_ms;
-        let sink = RunningSink::start_as(&cache, &database, Rules::default(), |config| config.is_stable = false);
+        let sink = RunningSink::start_as(&cache, &database, Access::default(), |config| config.is_stable = false);
         sink.wait_until("the loads", |progress| is_following(progress, loads)).await;
         sink.wait_until_equal(&cache, &database).await;
         assert_eq!(sink.progress().counters.loads, loads);
@@ -176,7 +176,7 @@ async fn one_of_two_sinks_that_start_at_the_same_time_writes() {
     cache.put("m1", &workload("m1", 5)).await;
     let start = |name: &str| {
         let name = name.to_owned();
-        RunningSink::start_as(&cache, &database, Rules::default(), |config| config.name = name)
+        RunningSink::start_as(&cache, &database, Access::default(), |config| config.name = name)
     };
     let (first, second) = (start("first"), start("second"));
     let one_follows = async || {
@@ -199,7 +199,7 @@ async fn an_object_that_cannot_be_decoded_does_not_block_the_others() {
     broken["broken"] = json!(true);
     cache.put("m1", &workload("m1", 5)).await;
     cache.put("m1", &[broken.clone()]).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     sink.wait_until("the load", |progress| is_following(progress, 1)).await;
     assert!(sink.progress().counters.objects_skipped > 0);
     let services = "MATCH (n:Service) RETURN n.name AS key";
@@ -220,7 +220,7 @@ async fn rules_of_references_do_not_write_values_of_secrets() {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "example",
         "metadata": {"namespace": "shop", "name": "db", "uid": "s", "resourceVersion": "1"}, "data": {"settings": "hunters2"}});
     cache.put("m1", &[secret]).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     sink.wait_until("the load", |progress| is_following(progress, 1)).await;
     let used = "MATCH (:Secret)-[:USES]->(n) RETURN n.name AS key";
     assert_eq!(database.query_keys(used).await, ["example"], "the type is not a secret value");
@@ -237,12 +237,12 @@ async fn a_load_continues_after_errors() {
     let cache = Cache::new().await;
     cache.put("m1", &pods("m1", 0..500)).await;
     cache.put("m1", &workload("m1", 0)).await;
-    RunningSink::run_until_equal(&cache, &database, Rules::default()).await;
+    RunningSink::run_until_equal(&cache, &database, Access::default()).await;
     let stale = "CREATE (:Resource:Pod {key: 'm1//Pod/shop/stale', cluster: 'm1', apiGroup: '', kind: 'Pod', namespace: 'shop', \
         name: 'stale', uid: 'stale', exists: true, generation: 1, seq: 1})";
     database.run_auto_commit(stale).await;
-    let rules = Rules { batch_size: 100, decidable_until: Some(300), ..Rules::default() };
-    let sink = RunningSink::start_as(&cache, &database, rules, |config| config.selection = "other".to_owned());
+    let access = Access { batch_size: 100, decidable_until: Some(300), ..Access::default() };
+    let sink = RunningSink::start_as(&cache, &database, access, |config| config.selection = "other".to_owned());
     let has_failed_twice = |progress: &SinkProgress| {
         let is_behind = matches!(progress.state, SinkState::Waiting { failure: SinkFailure::CacheBehind, .. });
         is_behind && progress.counters.failures >= 2
@@ -269,10 +269,10 @@ async fn everything_is_written_again_if_deletions_are_no_longer_kept() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 10)).await;
-    RunningSink::run_until_equal(&cache, &database, Rules::default()).await;
+    RunningSink::run_until_equal(&cache, &database, Access::default()).await;
     cache.delete("m1", &[pod("m1", "p1", "Running", 1)]).await;
     cache.prune().await;
-    let sink = RunningSink::start_as(&cache, &database, Rules::default(), |config| {
+    let sink = RunningSink::start_as(&cache, &database, Access::default(), |config| {
         config.options.min_reload_interval = Duration::from_secs(1);
     });
     let is_too_short = |progress: &SinkProgress| {
@@ -291,7 +291,7 @@ async fn thirty_thousand_pods_are_loaded() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
     cache.put("m1", &workload("m1", 30_000)).await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     sink.wait_until("the load", |progress| is_following(progress, 1)).await;
     sink.wait_until_equal(&cache, &database).await;
     sink.stop().await;

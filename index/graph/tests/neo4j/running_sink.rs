@@ -19,9 +19,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Objects that a sink may write, and its batch size.
+/// Access of a sink to the objects of the cache, and its batch size.
 #[derive(Debug, Clone)]
-pub struct Rules {
+pub struct Access {
     pub hidden_kinds: Vec<&'static str>,
     pub undecided_clusters: Vec<&'static str>,
     pub clusters: Vec<&'static str>,
@@ -31,7 +31,7 @@ pub struct Rules {
     pub decidable_until: Option<u64>,
 }
 
-impl Default for Rules {
+impl Default for Access {
     fn default() -> Self {
         Self {
             hidden_kinds: Vec::new(),
@@ -43,16 +43,16 @@ impl Default for Rules {
     }
 }
 
-impl Rules {
+impl Access {
     pub fn allows(&self, object: &Object) -> bool {
         let is_hidden = self.hidden_kinds.contains(&&*object.record.kind);
         !is_hidden && !self.undecided_clusters.contains(&object.record.key.cluster().as_str())
     }
 }
 
-struct RulesVisibility {
+struct AccessVisibility {
     store: Arc<dyn Store>,
-    rules: Mutex<Rules>,
+    access: Mutex<Access>,
     /// Number of rule changes.
     version: watch::Sender<u64>,
     /// Version at the last reset.
@@ -60,19 +60,20 @@ struct RulesVisibility {
 }
 
 #[async_trait]
-impl Visibility for RulesVisibility {
+impl Visibility for AccessVisibility {
     async fn decide(&self, ids: BTreeSet<u64>, as_of: u64) -> Result<VisibilityDecision, SinkError> {
-        let decidable_until = self.rules.lock().decidable_until;
+        let decidable_until = self.access.lock().decidable_until;
         if !ids.is_empty() && decidable_until.is_some_and(|seq| as_of > seq) {
             return Err(SinkError::Cache(crowsnest_store::Error::Incomplete));
         }
         let ids: Vec<u64> = ids.into_iter().collect();
         let objects = self.store.by_ids(&ids, BodyMode::Skip).await?;
-        let rules = self.rules.lock();
-        let visible_ids = objects.iter().filter(|object| rules.allows(object)).map(|object| object.record.id).collect();
+        let access = self.access.lock();
+        let visible_ids =
+            objects.iter().filter(|object| access.allows(object)).map(|object| object.record.id).collect();
         Ok(VisibilityDecision {
             visible_ids,
-            undecided_clusters: rules.undecided_clusters.iter().map(|name| cluster(name)).collect(),
+            undecided_clusters: access.undecided_clusters.iter().map(|name| cluster(name)).collect(),
         })
     }
 
@@ -85,10 +86,10 @@ impl Visibility for RulesVisibility {
     }
 
     async fn rule_digests(&self, _as_of: u64) -> Result<RuleDigests, SinkError> {
-        let rules = self.rules.lock();
+        let access = self.access.lock();
         let mut digests = RuleDigests::new();
-        for name in rules.clusters.iter().filter(|name| !rules.undecided_clusters.contains(name)) {
-            digests.insert(cluster(name), rules.hidden_kinds.join(","));
+        for name in access.clusters.iter().filter(|name| !access.undecided_clusters.contains(name)) {
+            digests.insert(cluster(name), access.hidden_kinds.join(","));
         }
         Ok(digests)
     }
@@ -98,13 +99,13 @@ impl Visibility for RulesVisibility {
     }
 
     fn clusters(&self) -> BTreeSet<ClusterName> {
-        self.rules.lock().clusters.iter().map(|name| cluster(name)).collect()
+        self.access.lock().clusters.iter().map(|name| cluster(name)).collect()
     }
 }
 
 pub struct RunningSink {
     sink: Arc<GraphSink>,
-    visibility: Arc<RulesVisibility>,
+    visibility: Arc<AccessVisibility>,
     task: JoinHandle<()>,
     stop: CancellationToken,
 }
@@ -125,17 +126,17 @@ fn config(database: &Database) -> SinkConfig {
 }
 
 impl RunningSink {
-    pub fn start(cache: &Cache, database: &Database, rules: Rules) -> Self {
-        Self::start_as(cache, database, rules, |_| {})
+    pub fn start(cache: &Cache, database: &Database, access: Access) -> Self {
+        Self::start_as(cache, database, access, |_| {})
     }
 
-    pub fn start_as(cache: &Cache, database: &Database, rules: Rules, change: impl FnOnce(&mut SinkConfig)) -> Self {
+    pub fn start_as(cache: &Cache, database: &Database, access: Access, change: impl FnOnce(&mut SinkConfig)) -> Self {
         let mut config = config(database);
-        config.options.batch_size = rules.batch_size;
+        config.options.batch_size = access.batch_size;
         change(&mut config);
-        let visibility = Arc::new(RulesVisibility {
+        let visibility = Arc::new(AccessVisibility {
             store: Arc::clone(&cache.store) as _,
-            rules: Mutex::new(rules),
+            access: Mutex::new(access),
             version: watch::Sender::default(),
             version_at_reset: Mutex::default(),
         });
@@ -151,8 +152,8 @@ impl RunningSink {
         self.sink.progress()
     }
 
-    pub fn set_rules(&self, rules: Rules) {
-        *self.visibility.rules.lock() = rules;
+    pub fn set_access(&self, access: Access) {
+        *self.visibility.access.lock() = access;
         self.visibility.version.send_modify(|version| *version += 1);
     }
 
@@ -161,9 +162,9 @@ impl RunningSink {
         self.set_decidable_until(None);
     }
 
-    /// Sets [`Rules::decidable_until`].
+    /// Sets [`Access::decidable_until`].
     pub fn set_decidable_until(&self, seq: Option<u64>) {
-        self.visibility.rules.lock().decidable_until = seq;
+        self.visibility.access.lock().decidable_until = seq;
     }
 
     /// Waits until two more sessions failed, so that the second one began after the call.
@@ -181,8 +182,8 @@ impl RunningSink {
     /// Waits until the graph has exactly the objects of the cache that may be written.
     pub async fn wait_until_equal(&self, cache: &Cache, database: &Database) {
         let start = Instant::now();
-        let rules = self.visibility.rules.lock().clone();
-        let expected = expected_contents(cache, &rules).await;
+        let access = self.visibility.access.lock().clone();
+        let expected = expected_contents(cache, &access).await;
         loop {
             let is_settled = |progress: &SinkProgress| {
                 progress.state == SinkState::Following && progress.position >= cache.latest().0
@@ -205,8 +206,8 @@ impl RunningSink {
     }
 
     /// Runs a sink until the graph has exactly the objects of the cache that may be written.
-    pub async fn run_until_equal(cache: &Cache, database: &Database, rules: Rules) {
-        let sink = Self::start(cache, database, rules);
+    pub async fn run_until_equal(cache: &Cache, database: &Database, access: Access) {
+        let sink = Self::start(cache, database, access);
         sink.wait_until_equal(cache, database).await;
         sink.stop().await;
     }

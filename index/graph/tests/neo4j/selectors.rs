@@ -3,7 +3,7 @@
 
 use crate::cache::{Cache, pod, pods, service};
 use crate::database::Database;
-use crate::running_sink::{Rules, RunningSink};
+use crate::running_sink::{Access, RunningSink};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -23,9 +23,9 @@ fn selecting_service(app: Option<&str>, version: u64) -> Value {
     object
 }
 
-/// One object at a time, until this change.
-fn one_by_one_until(seq: u64) -> Rules {
-    Rules { batch_size: 1, decidable_until: Some(seq), ..Rules::default() }
+/// A sink that writes one object at a time, and cannot write objects that were changed after this seq.
+fn one_by_one_until(seq: u64) -> Access {
+    Access { batch_size: 1, decidable_until: Some(seq), ..Access::default() }
 }
 
 #[tokio::test]
@@ -33,7 +33,7 @@ fn one_by_one_until(seq: u64) -> Rules {
 async fn edges_of_selectors_follow_the_labels_of_pods() {
     let Some(database) = Database::start_empty().await else { return };
     let cache = Cache::new().await;
-    let sink = RunningSink::start(&cache, &database, Rules::default());
+    let sink = RunningSink::start(&cache, &database, Access::default());
     // The Pods are written before the Service.
     cache.put("m1", &pods("m1", 0..5)).await;
     sink.wait_until_equal(&cache, &database).await;
@@ -62,7 +62,7 @@ async fn edges_of_a_selector_that_was_replaced_before_it_was_written_are_deleted
     cache.put("m1", &[selecting_service(selected, 1)]).await;
     cache.put("m1", &pods("m1", 0..2)).await;
     cache.put("m1", &[labelled_pod("other", "other", 1)]).await;
-    RunningSink::run_until_equal(&cache, &database, Rules::default()).await;
+    RunningSink::run_until_equal(&cache, &database, Access::default()).await;
     // The Pod changes, then the selector. Only the Pod is written, with the selector in memory.
     cache.put("m1", &[labelled_pod("other", "other", 2)]).await;
     let pod_seq = cache.latest().0;
@@ -111,7 +111,7 @@ async fn edges_follow_labels_that_were_restored_before_they_were_written() {
     let cache = Cache::new().await;
     cache.put("m1", &[selecting_service(Some("web"), 1)]).await;
     cache.put("m1", &[labelled_pod("left", "web", 1), labelled_pod("joined", "other", 1)]).await;
-    RunningSink::run_until_equal(&cache, &database, Rules::default()).await;
+    RunningSink::run_until_equal(&cache, &database, Access::default()).await;
     // Only the Service is written, when the store has other labels of the Pods.
     cache.put("m1", &[selecting_service(Some("web"), 2)]).await;
     let service_seq = cache.latest().0;

@@ -80,13 +80,13 @@ async fn members_are_reached_through_proxies(#[case] proxy: &str, #[case] expect
         true => listen(http_connect).await,
         false => listen(socks5).await,
     };
-    let route = ProxyOptions {
+    let options = ProxyOptions {
         url: Some(format!("{proxy}{address}").parse().unwrap()),
         headers: HeaderMap::from_iter([(http::HeaderName::from_static("x-team"), HeaderValue::from_static("blue"))]),
         tls: None,
     };
     let target = Uri::from_static("https://member:6443");
-    let mut io = Dialer::new(target, None, route, Duration::from_secs(10)).unwrap().dial().await.unwrap();
+    let mut io = Dialer::new(target, None, options, Duration::from_secs(10)).unwrap().dial().await.unwrap();
     io.write_all(b"hello").await.unwrap();
     let mut back = [0; 5];
     io.read_exact(&mut back).await.unwrap();
@@ -101,8 +101,8 @@ async fn members_are_reached_through_proxies(#[case] proxy: &str, #[case] expect
 #[case("socks5://[::1]", "socks5://[::1]:1080/")]
 #[case("socks5://proxy:9050", "socks5://proxy:9050/")]
 fn socks_proxies_have_another_default_port(#[case] url: &str, #[case] expected: &str) {
-    let route = ProxyOptions { url: Some(url.parse().unwrap()), ..ProxyOptions::default() };
-    let dialer = Dialer::new(Uri::from_static("https://member"), None, route, Duration::ZERO).unwrap();
+    let options = ProxyOptions { url: Some(url.parse().unwrap()), ..ProxyOptions::default() };
+    let dialer = Dialer::new(Uri::from_static("https://member"), None, options, Duration::ZERO).unwrap();
     let Proxy::Socks5 { url } = dialer.proxy else { panic!("{:?}", dialer.proxy) };
     assert_eq!(url.to_string(), expected);
 }
@@ -124,8 +124,8 @@ async fn this_host_is_not_dialed(#[case] target: &str, #[case] proxy: Option<&st
         Some(proxy) => (target.parse().unwrap(), Some(at(proxy))),
         None => (at(target), None),
     };
-    let route = ProxyOptions { url, ..ProxyOptions::default() };
-    let dialer = Dialer::new(target, None, route, Duration::from_secs(10)).unwrap();
+    let options = ProxyOptions { url, ..ProxyOptions::default() };
+    let dialer = Dialer::new(target, None, options, Duration::from_secs(10)).unwrap();
     let error = dialer.with_rules(EndpointRules::default()).dial().await.unwrap_err().to_string();
     assert!(error.contains("loopback address, which is not allowed for members"), "{error}");
     let accepted = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;

@@ -52,7 +52,8 @@ struct Inner {
 }
 
 impl Agent {
-    /// `endpoint` is the API server as in the Cluster object; `member` reaches it from the agent, without TLS.
+    /// `endpoint` is the API server as in the Cluster object; `member` dials it from the agent. `member` must not add
+    /// TLS: the copied bytes are those of the control plane's own TLS connection to the API server.
     pub fn new(endpoint: &Uri, member: Dialer) -> Result<Self, Error> {
         let replicas = watch::Sender::default();
         Ok(Self { inner: Arc::new(Inner { endpoint: authority(endpoint)?, member, replicas }) })

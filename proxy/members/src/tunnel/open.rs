@@ -33,7 +33,8 @@ pub struct Tunnels {
 struct Inner {
     /// The tunnels of each cluster, oldest first. A list is never empty.
     open: Mutex<BTreeMap<ClusterName, Vec<Arc<Tunnel>>>>,
-    /// Time from which requests wait for a tunnel, for clusters without one.
+    /// For clusters without a tunnel, the start of the time in which requests wait for one: the end of the last tunnel,
+    /// or the first request. The wait ends after [`TunnelTimeouts::open_timeout`].
     waiting_since: Mutex<BTreeMap<ClusterName, Instant>>,
     next_number: AtomicU64,
     /// Incremented when a tunnel opens or ends.

@@ -19,8 +19,8 @@ const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-config
 /// Fields of Secrets and ConfigMaps that map keys to values.
 const DATA_FIELDS: [&str; 3] = ["data", "stringData", "binaryData"];
 
-/// Endings of the names of lists of pairs of a name and a value that often are secrets.
-const LISTS_OF_PAIRS: [&str; 5] = ["env", "envvars", "headers", "params", "parameters"];
+/// Endings of the names of fields that contain lists of names with values, which are often secrets.
+const PAIR_LIST_ENDINGS: [&str; 5] = ["env", "envvars", "headers", "params", "parameters"];
 
 /// Field of a Work with its manifests.
 const MANIFESTS_FIELD: &str = "manifests";
@@ -131,7 +131,7 @@ impl<'p> Position<'p> {
     fn is_unnamed_variable(self) -> bool {
         let is_list_of_pairs = || {
             let parent = self.parent.to_ascii_lowercase();
-            LISTS_OF_PAIRS.iter().any(|end| parent.ends_with(end))
+            PAIR_LIST_ENDINGS.iter().any(|end| parent.ends_with(end))
         };
         self.name.eq_ignore_ascii_case("value") && (self.parent == WILDCARD || is_list_of_pairs())
     }

@@ -32,11 +32,14 @@ pub(crate) struct Section {
     fields: &'static [Field],
 }
 
-/// Sections of a tool's output.
+/// Sections of a tool's output, separately for the lines before its table, of its table and after it.
 #[derive(Debug)]
 pub(crate) struct Layout {
+    /// Sections of [`ToolOutput::facts`](super::ToolOutput::facts).
     pub facts: &'static [Section],
+    /// Sections of [`ToolOutput::rows`](super::ToolOutput::rows).
     pub rows: &'static [Section],
+    /// Sections of [`ToolOutput::notes`](super::ToolOutput::notes).
     pub notes: &'static [Section],
 }
 

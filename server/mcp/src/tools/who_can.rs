@@ -15,6 +15,8 @@ use crate::output::{Row, ToolOutput, row};
 const MAX_CLUSTERS: usize = 100;
 /// Number of rows that are requested first. If they do not fit, fewer are requested.
 const FIRST_PAGE_ROWS: usize = 200;
+/// Space in bytes that a page reserves for its cursor, which is known only when the rows of the page are.
+const RESERVED_CURSOR_BYTES: usize = 300;
 /// Text in the binding column of rows with an indirect path.
 const INDIRECTLY: &str = "indirectly";
 
@@ -108,7 +110,8 @@ async fn grants_page(call: &Call<'_>, mut request: ReviewRequest) -> Result<Page
         request.spec["limit"] = limit.into();
         let status = review(call, &request).await?;
         let mut output = review_output(&status, &request.notices);
-        let shown = |output: &ToolOutput| output.render(0, call.budget, |_| Some("c".repeat(300))).shown_rows;
+        let placeholder = |_: usize| Some("c".repeat(RESERVED_CURSOR_BYTES));
+        let shown = |output: &ToolOutput| output.render(0, call.budget, placeholder).shown_rows;
         let token = Some(text(&status, "continue")).filter(|token| !token.is_empty());
         if includes_indirect && token.is_none() && shown(&output) == output.rows.len() {
             return Ok(Page { output, next: Continuation::Position(None) });

@@ -75,7 +75,7 @@ impl SlowStore {
             }
             ("GET", Some("resourcebindings")) => {
                 let store = self.store.lock();
-                let items = store.bindings.iter().map(|(number, state)| body(*number, *state)).collect();
+                let items = store.bindings.iter().map(|(number, state)| binding(*number, *state)).collect();
                 list("work.karmada.io/v1alpha2", "ResourceBinding", items)
             }
             (method, _) => panic!("unexpected request {method} {}", request.uri()),
@@ -134,7 +134,7 @@ fn quota() -> Value {
     })
 }
 
-fn body(number: usize, state: BindingState) -> Value {
+fn binding(number: usize, state: BindingState) -> Value {
     let name = format!("web-{number}");
     json!({
         "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
@@ -166,8 +166,8 @@ fn request(number: usize, old: Option<BindingState>, replicas: i64, dry_run: boo
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
         name: format!("web-{number}-deployment"),
         namespace: "shop".to_owned(),
-        object: body(number, BindingState { replicas, version }),
-        old_object: old.map_or(Value::Null, |old| body(number, old)),
+        object: binding(number, BindingState { replicas, version }),
+        old_object: old.map_or(Value::Null, |old| binding(number, old)),
         dry_run: Some(dry_run),
     }
 }
@@ -359,5 +359,5 @@ fn a_reservation_ends_when_its_binding_is_stored_or_its_lifetime_ends() {
 }
 
 fn spec(replicas: i64) -> crowsnest_api::work::ResourceBindingSpec {
-    ResourceBinding::deserialize(body(0, BindingState { replicas, version: 1 })).unwrap().spec
+    ResourceBinding::deserialize(binding(0, BindingState { replicas, version: 1 })).unwrap().spec
 }

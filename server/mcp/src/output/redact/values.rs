@@ -85,7 +85,8 @@ fn word_length(text: &str) -> usize {
     if end < text.len() { word.trim_end_matches('\\').len() } else { end }
 }
 
-/// Length of the rest of a partly redacted value. In JSON, an escaped line break follows a redacted one.
+/// Length of the rest of a partly redacted value. In a JSON string, an escaped line break directly after the redacted
+/// text ends the value.
 fn remainder_length(text: &str) -> usize {
     if text.starts_with("\\n") || text.starts_with("\\r") { 0 } else { word_length(text) }
 }
