@@ -188,14 +188,14 @@ impl Supervisor {
         let mut interests = self.shared.interests.by_cluster(sources.keys());
         for (cluster, source) in &sources {
             let epoch = self.shared.claims.epoch_of(cluster);
-            for (resource, interest) in interests.remove(cluster).unwrap_or_default() {
+            for (resource, namespaces) in interests.remove(cluster).unwrap_or_default() {
                 let key = CollectionKey::new(cluster.clone(), resource);
                 interest_keys.insert(key.clone());
                 match (source, epoch) {
                     // Collected by another replica, which also reports its errors.
                     (_, None) => self.stop_collector(&key),
                     (Ok((client, connection)), Some(epoch)) => {
-                        self.ensure_collector(key, Scope(interest.namespaces), epoch, client, connection);
+                        self.ensure_collector(key, Scope(namespaces), epoch, client, connection);
                     }
                     (Err(reason), Some(_)) => {
                         self.stop_collector(&key);

@@ -92,13 +92,6 @@ pub struct Interest {
     pub reason: InterestReason,
 }
 
-/// The union of all interests in a resource of a cluster, which one collector serves.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MergedInterest {
-    pub namespaces: Namespaces,
-    pub reasons: BTreeSet<InterestReason>,
-}
-
 /// The set of declared interests. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Interests {
@@ -157,30 +150,30 @@ impl Interests {
         InterestGuard { id, inner: Arc::clone(&self.inner) }
     }
 
-    /// The resources to collect from each of these clusters, each with the union of the interests in it. Visits each
-    /// interest once: a large fleet has thousands, most of them in one cluster.
+    /// The resources to collect from each of these clusters, each with the union of the namespaces of the interests in it.
+    /// Visits each interest once: a large fleet has thousands, most of them in one cluster.
     pub fn by_cluster<'c>(
         &self,
         clusters: impl IntoIterator<Item = &'c ClusterName>,
-    ) -> BTreeMap<&'c ClusterName, BTreeMap<Gvr, MergedInterest>> {
-        let mut merged: BTreeMap<&ClusterName, BTreeMap<Gvr, MergedInterest>> =
+    ) -> BTreeMap<&'c ClusterName, BTreeMap<Gvr, Namespaces>> {
+        let mut by_cluster: BTreeMap<&ClusterName, BTreeMap<Gvr, Namespaces>> =
             clusters.into_iter().map(|cluster| (cluster, BTreeMap::new())).collect();
         for interest in self.inner.declared.lock().interests.values() {
             match &interest.clusters {
-                Clusters::All => merged
+                Clusters::All => by_cluster
                     .iter_mut()
-                    .filter(|(cluster, _)| !cluster.is_control_plane())
-                    .for_each(|(_, resources)| merge(resources, interest)),
+                    .filter(|(cluster, _)| interest.clusters.contains(cluster))
+                    .for_each(|(_, resources)| add(resources, interest)),
                 Clusters::Names(names) => {
                     for name in names {
-                        if let Some(resources) = merged.get_mut(name) {
-                            merge(resources, interest);
+                        if let Some(resources) = by_cluster.get_mut(name) {
+                            add(resources, interest);
                         }
                     }
                 }
             }
         }
-        merged
+        by_cluster
     }
 
     /// All declared interests.
@@ -200,22 +193,13 @@ impl Interests {
     }
 }
 
-/// Adds an interest to the union of those in its resource.
-fn merge(resources: &mut BTreeMap<Gvr, MergedInterest>, interest: &Interest) {
-    match resources.get_mut(&interest.resource) {
-        Some(merged) => {
-            let before = std::mem::replace(&mut merged.namespaces, Namespaces::All);
-            merged.namespaces = before.union(&interest.namespaces);
-            merged.reasons.insert(interest.reason.clone());
-        }
-        None => {
-            let merged = MergedInterest {
-                namespaces: interest.namespaces.clone(),
-                reasons: BTreeSet::from([interest.reason.clone()]),
-            };
-            resources.insert(interest.resource.clone(), merged);
-        }
-    }
+/// Adds an interest's namespaces to those of its resource.
+fn add(resources: &mut BTreeMap<Gvr, Namespaces>, interest: &Interest) {
+    let namespaces = match resources.remove(&interest.resource) {
+        Some(others) => others.union(&interest.namespaces),
+        None => interest.namespaces.clone(),
+    };
+    resources.insert(interest.resource.clone(), namespaces);
 }
 
 /// Keeps an interest declared until dropped.
@@ -248,13 +232,12 @@ mod tests {
         let narrow = declare(Namespaces::Names(BTreeSet::from(["a".to_owned()])), InterestReason::Search);
         let other = declare(Namespaces::Names(BTreeSet::from(["b".to_owned()])), InterestReason::Authorization);
         let both = by_resource(&cluster);
-        assert_eq!(both[&pods].namespaces, Namespaces::Names(BTreeSet::from(["a".to_owned(), "b".to_owned()])));
-        assert_eq!(both[&pods].reasons.len(), 2);
+        assert_eq!(both[&pods], Namespaces::Names(BTreeSet::from(["a".to_owned(), "b".to_owned()])));
         let wide = declare(Namespaces::All, InterestReason::Controller("status"));
-        assert_eq!(by_resource(&cluster)[&pods].namespaces, Namespaces::All);
+        assert_eq!(by_resource(&cluster)[&pods], Namespaces::All);
         assert!(by_resource(&control_plane).is_empty());
         drop((narrow, wide));
-        assert_eq!(by_resource(&cluster)[&pods].reasons, BTreeSet::from([InterestReason::Authorization]));
+        assert_eq!(by_resource(&cluster)[&pods], Namespaces::Names(BTreeSet::from(["b".to_owned()])));
         drop(other);
         assert!(by_resource(&cluster).is_empty());
     }
