@@ -1,12 +1,12 @@
-//! The recorded scenarios of the suite `fleet` (`.ci/conformance`) with the standard deployment: a control plane in its own process,
-//! three replicas of `crowsnest serve` on one Postgres behind one address, and members in their own processes, while
-//! the replicas are killed in turn and restarted.
+//! The recorded scenarios of the suite `fleet` (`.ci/conformance`) with the standard deployment: a control plane in its
+//! own process, three replicas of `crowsnest serve` on one Postgres behind one address, and members in their own
+//! processes, while the replicas are killed in turn and restarted.
 //!
 //! `CROWSNEST_FLEET_ONLY` selects scenarios (comma-separated, with `*`; the default is a selection for CI, `*` the full
 //! test), `CROWSNEST_FLEET_TIER` the tier, and `CROWSNEST_FLEET_KILL` the seconds between the recovery of a killed replica
-//! and the next kill (0: no kills); the first kill follows the first verdict. `.ci/conformance fleet-serve` runs all scenarios.
-//! Scenarios that need all replicas are listed in `.ci/fleet-serve-undisturbed`, with the reason: they run again after the
-//! last kill, and that result counts.
+//! and the next kill (0: no kills); the first replica is killed when the first scenario has ended. `.ci/conformance
+//! fleet-serve` runs all scenarios. Scenarios that need all replicas are listed in `.ci/fleet-serve-undisturbed`, with
+//! the reason: they run again after the last kill, and that result counts.
 
 #![expect(clippy::print_stderr, reason = "verdicts are printed when they are known")]
 
@@ -16,7 +16,7 @@ mod suite;
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::wait_for;
@@ -46,11 +46,11 @@ fn scenarios_pass_while_replicas_are_killed() -> Result<()> {
     let Some(suite) = Suite::find(&only, tier)? else { return Ok(()) };
     let Some(mut deployment) = Deployment::start()? else { return Ok(()) };
     let kubeconfigs = deployment.kubeconfigs.clone();
-    let (progress_sender, progress) = mpsc::channel();
+    let (running, scenarios) = mpsc::channel();
     let target = &mut deployment;
     let (mut verdicts, kills) = thread::scope(|scope| {
-        let kill_thread = scope.spawn(move || kill_in_turn(target, kill_interval, &progress));
-        let verdicts = suite.check(&kubeconfigs, &suite.only, Some(progress_sender));
+        let kill_thread = scope.spawn(move || kill_in_turn(target, kill_interval, &scenarios));
+        let verdicts = suite.check(&kubeconfigs, &suite.only, Some(running));
         let kills = kill_thread.join().map_err(|_| anyhow::anyhow!("the thread that kills replicas panicked"))?;
         anyhow::Ok((verdicts?, kills?))
     })?;
@@ -69,12 +69,15 @@ fn scenarios_pass_while_replicas_are_killed() -> Result<()> {
     Ok(())
 }
 
-/// Kills replicas from the first verdict until the sender of verdicts is dropped; returns the number of kills. Waits until
-/// a killed replica is ready again, and `interval` seconds more, so that a slow machine also has times without an outage.
-fn kill_in_turn(deployment: &mut Deployment, interval: u64, progress: &mpsc::Receiver<()>) -> Result<usize> {
+/// Kills replicas in turn from the first message of `scenarios` until its sender is dropped; returns the number of kills.
+/// Waits until a killed replica is ready again, and `interval` seconds more, so that a slow machine also has times
+/// without an outage.
+fn kill_in_turn(deployment: &mut Deployment, interval: u64, scenarios: &mpsc::Receiver<()>) -> Result<usize> {
     let mut kills = 0;
-    let mut has_more = interval > 0 && progress.recv().is_ok();
-    while has_more {
+    if interval == 0 || scenarios.recv().is_err() {
+        return Ok(kills);
+    }
+    loop {
         let at = kills % deployment.replicas.len();
         let replica = &mut deployment.replicas[at];
         eprintln!("killed: {}", replica.name);
@@ -83,19 +86,8 @@ fn kill_in_turn(deployment: &mut Deployment, interval: u64, progress: &mpsc::Rec
         replica.restart()?;
         wait_for(&format!("replica {} to be ready", replica.name), || replica.is_ready())
             .with_context(|| replica.log())?;
-        has_more = continue_for(Duration::from_secs(interval), progress);
-    }
-    Ok(kills)
-}
-
-/// Waits for this time; false if the sender of verdicts is dropped meanwhile.
-fn continue_for(interval: Duration, progress: &mpsc::Receiver<()>) -> bool {
-    let end = Instant::now() + interval;
-    loop {
-        match progress.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok(()) => {}
-            Err(RecvTimeoutError::Timeout) => return true,
-            Err(RecvTimeoutError::Disconnected) => return false,
+        if scenarios.recv_timeout(Duration::from_secs(interval)) != Err(RecvTimeoutError::Timeout) {
+            return Ok(kills);
         }
     }
 }

@@ -73,8 +73,9 @@ impl Suite {
         Ok(None)
     }
 
-    /// Runs the scenarios whose names match `only` and prints the runner's output. Sends a message for each verdict.
-    pub fn check(&self, kubeconfigs: &Path, only: &str, progress: Option<Sender<()>>) -> Result<Verdicts> {
+    /// Runs the scenarios whose names match `only` and prints the runner's output. Sends a message when the first one has
+    /// ended, and drops the sender at the end.
+    pub fn check(&self, kubeconfigs: &Path, only: &str, running: Option<Sender<()>>) -> Result<Verdicts> {
         let mut runner = Command::new("python3")
             .arg(&self.runner)
             .args(["check", "--only", only, "--jobs", JOBS, "--tier", &self.tier.to_string(), "--kubeconfigs"])
@@ -90,11 +91,10 @@ impl Suite {
             let line = line?;
             eprintln!("{line}");
             if let Some((name, passed)) = parse_verdict(&line) {
-                verdicts.0.insert(name.to_owned(), passed);
-                if let Some(progress) = &progress {
-                    // An error has ended the receiver, which returns it.
-                    progress.send(()).ok();
+                if let (true, Some(running)) = (verdicts.0.is_empty(), &running) {
+                    running.send(()).context("the receiver of the first verdict has ended")?;
                 }
+                verdicts.0.insert(name.to_owned(), passed);
             }
         }
         match runner.wait()?.code() {
